@@ -1,0 +1,233 @@
+"""The checkpoint directory as files: listing, locking, writing whole files, sweeping what a crash left.
+
+Promises that a file with a span's name is always whole on disk (temp file, fsync, rename, fsync of the
+directory), that only its owner can read it, and that a temp file is deleted only when no process writes it
+any more. It must not know which spans are worth what.
+
+Layout: `<root>/<family>/<variant>/<sha1>.kv`, temp files `<sha1>.kv.tmp.<random>` beside them, and
+`<root>/.lock`. Names that begin with a dot are not looked into.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from filelock import FileLock
+
+from ds4chat.checkpoints.span import SUFFIX, span_path
+
+log = logging.getLogger(__name__)
+
+MAX_DEFAULT_BUDGET = 32 * 10**9
+"""Bytes; more than this nobody gives away without being asked."""
+
+_NAME = re.compile(r"([0-9a-f]{40})\.kv")
+_TEMP_MARK = f"{SUFFIX}.tmp."
+
+_RACY_NS = 1_100_000_000
+"""A directory changed this short a time ago may change again within one tick of its file system's clock (a
+second on the coarsest), so its time stamp does not yet tell whether a listing is complete."""
+
+_STALE_SECONDS = 86_400
+"""Age at which a temp file goes where the file system has no locks to tell whether somebody writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileId:
+    """One span's file: `inode` tells a replaced file from the one listed before, `size` is in bytes."""
+
+    inode: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The span files of one folder, by SHA-1. A folder that did not change gives the same object again."""
+
+    mtime_ns: int
+    complete: bool
+    files: Mapping[bytes, FileId]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files.values())
+
+
+_EMPTY = Listing(0, False, {})
+
+
+class Directory:
+    """The files below one root. Threads may share it: a listing one loses to another is read again."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._listings: dict[Path, Listing] = {}
+        self._lock = FileLock(root / ".lock", mode=0o600)
+
+    def ensure(self, folder: Path) -> None:
+        """Make a folder below the root, and the root, for the owner alone. Raises `OSError`."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (*reversed(folder.relative_to(self.root).parents[:-1]), folder.relative_to(self.root)):
+            (self.root / path).mkdir(mode=0o700, exist_ok=True)
+
+    @contextmanager
+    def lock(self, timeout: float = 10.0) -> Iterator[None]:
+        """The lock over eviction, sweeping and the birth of temp files, between processes and threads.
+
+        Raises `filelock.Timeout` after `timeout` seconds, another `OSError` where no lock file can be made.
+        """
+        try:
+            self._lock.acquire(timeout=timeout)
+        except NotImplementedError as error:
+            raise OSError(f"the file system of {self.root} has no locks") from error
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def folders(self) -> list[Path]:
+        """All `<family>/<variant>` folders; none when the root cannot be read."""
+        found: list[Path] = []
+        for family in _subfolders(self.root):
+            found += _subfolders(family)
+        return found
+
+    def listing(self, folder: Path) -> Listing:
+        """The folder's span files, read again only when it changed; empty when it cannot be read."""
+        known = self._listings.get(folder, _EMPTY)
+        try:
+            mtime_ns = folder.stat().st_mtime_ns
+            if known.complete and known.mtime_ns == mtime_ns:
+                return known
+            complete = time.time_ns() - mtime_ns > _RACY_NS
+            files: Mapping[bytes, FileId] = _span_files(folder, known.files)
+        except OSError:
+            self._listings.pop(folder, None)
+            return _EMPTY
+        if files == known.files:
+            files = known.files
+        listing = Listing(mtime_ns, complete, files)
+        self._listings[folder] = listing
+        return listing
+
+    def total_bytes(self) -> int:
+        """Bytes of all span files below the root, temp files apart."""
+        return sum(self.listing(folder).nbytes for folder in self.folders())
+
+    def sweep(self) -> int:
+        """Delete temp files whose writer is gone, and say how many. Hold the lock: a temp file is born and
+        locked under it, so one that can be locked here has lost its writer, however young it is."""
+        swept = 0
+        for folder in self.folders():
+            for path in folder.glob(f"*{_TEMP_MARK}*"):
+                with suppress(OSError):
+                    if _is_abandoned(path):
+                        path.unlink()
+                        swept += 1
+        return swept
+
+    def default_budget(self) -> int:
+        """A tenth of the free disk in bytes, at most `MAX_DEFAULT_BUDGET`. What the store itself holds counts
+        as free: else a full store would be given less at every start."""
+        place = self.root
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        try:
+            free = shutil.disk_usage(place).free
+        except OSError:
+            return MAX_DEFAULT_BUDGET
+        return min((free + self.total_bytes()) // 10, MAX_DEFAULT_BUDGET)
+
+
+class Temp:
+    """A file being written beside its final name. Make it under the lock; `commit` or `discard` it."""
+
+    def __init__(self, folder: Path, name: bytes) -> None:
+        self._final = span_path(folder, name)
+        self._path = folder / f"{self._final.name}.tmp.{secrets.token_hex(8)}"
+        fd = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.file: BinaryIO = os.fdopen(fd, "w+b")
+
+    def commit(self) -> FileId:
+        """Make the file durable and give it its final name, in place of any other. Raises `OSError`."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        status = os.fstat(self.file.fileno())
+        self._path.replace(self._final)
+        self.file.close()
+        fd = os.open(self._final.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            # Some file systems cannot sync a directory, and have nothing to sync there.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+        finally:
+            os.close(fd)
+        return FileId(status.st_ino, status.st_size)
+
+    def discard(self) -> None:
+        """Delete the unfinished file, after a failure. Never raises."""
+        with suppress(OSError):
+            self._path.unlink()
+        # Closing flushes what the disk may not take.
+        with suppress(OSError):
+            self.file.close()
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            names = [
+                e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)
+            ]
+    except OSError:
+        return []
+    return [folder / name for name in sorted(names)]
+
+
+def _span_files(folder: Path, known: Mapping[bytes, FileId]) -> dict[bytes, FileId]:
+    files: dict[bytes, FileId] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            match = _NAME.fullmatch(entry.name)
+            if match is None or not entry.is_file(follow_symlinks=False):
+                continue
+            name = bytes.fromhex(match[1])
+            file = known.get(name)
+            if file is None or file.inode != entry.inode():
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                file = FileId(status.st_ino, status.st_size)
+            files[name] = file
+    return files
+
+
+def _is_abandoned(path: Path) -> bool:
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return time.time() - os.fstat(fd).st_mtime > _STALE_SECONDS
+    finally:
+        os.close(fd)
+    return True

@@ -1,0 +1,167 @@
+"""Work over all folders of a checkpoint directory: eviction and removal, with or without a loaded model.
+
+Promises to delete children before their parents and never a chain it was told to spare. Callers hold the
+directory's lock. It must not know the engine, nor the in-memory index of a store: what is on disk now
+decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from ds4chat.checkpoints.directory import Directory
+from ds4chat.checkpoints.format import read_header
+from ds4chat.checkpoints.policy import Entry, over_budget, victims
+from ds4chat.checkpoints.prefix import ROOT
+from ds4chat.checkpoints.reason import Reason
+from ds4chat.checkpoints.span import SUPPORTED_FLAGS, Identity, SpanInfo, discontinuity, span_path
+from ds4chat.errors import CheckpointError
+
+log = logging.getLogger(__name__)
+
+
+def survey(
+    directory: Directory, identity: Identity | None, now: float, pinned: Collection[Path]
+) -> list[Entry]:
+    """Every span file below the root as eviction sees it, its id being its `Path`; headers are read afresh,
+    since other processes count hits in them. `now` is in seconds since 1970.
+
+    Unusable is what this build cannot restore: an unreadable header, another payload version, a chain with a
+    gap. Another model's spans are usable; its user may come back.
+    """
+    entries: list[Entry] = []
+    for folder in directory.folders():
+        spans: dict[bytes, SpanInfo] = {}
+        listing = directory.listing(folder)
+        for name, file in listing.files.items():
+            try:
+                header, size = read_header(span_path(folder, name))
+            except (CheckpointError, OSError):
+                continue
+            spans[name] = SpanInfo(folder, name, header, size, file.inode)
+        usable = _usable(spans, identity)
+        for name, file in listing.files.items():
+            path = span_path(folder, name)
+            span = spans.get(name)
+            if span is None:
+                entries.append(Entry(path, None, file.size, 1, 0, 0.0, 0, Reason.CONTINUED, usable=False))
+                continue
+            header = span.header
+            entries.append(
+                Entry(
+                    id=path,
+                    parent=None if header.parent == ROOT else span_path(folder, header.parent),
+                    nbytes=file.size,
+                    tokens=header.token_count,
+                    hits=header.hits,
+                    age_seconds=max(now - header.last_used, 0.0),
+                    cost_us_per_token=header.cost_us,
+                    reason=header.reason,
+                    usable=name in usable,
+                    pinned=path in pinned,
+                )
+            )
+    return entries
+
+
+def _usable(spans: dict[bytes, SpanInfo], identity: Identity | None) -> set[bytes]:
+    """Names whose whole chain is there and fits. Parents end before their children, so one pass
+    does."""
+    usable: set[bytes] = set()
+    for name, span in sorted(spans.items(), key=lambda item: item[1].end):
+        header = span.header
+        if identity is not None and header.payload_abi != identity.payload_abi:
+            continue
+        if header.flags & ~SUPPORTED_FLAGS:
+            continue
+        if header.parent != ROOT and header.parent not in usable:
+            continue
+        if discontinuity(header, spans.get(header.parent)) is None:
+            usable.add(name)
+    return usable
+
+
+def make_room(
+    directory: Directory,
+    identity: Identity | None,
+    need_bytes: int,
+    budget_bytes: int,
+    now: float,
+    half_life_seconds: float,
+    protected: Collection[Path] = (),
+    pinned: Collection[Path] = (),
+    all_or_nothing: bool = True,
+) -> list[Path] | None:
+    """Delete files until `need_bytes` more fit the budget, and name them in the order they went.
+
+    None, with nothing deleted, when all that may go is not enough; without `all_or_nothing` what may go goes
+    then. A file that cannot be deleted raises its `OSError`; one that is gone already counts as deleted.
+    """
+    if not over_budget(directory.total_bytes() + need_bytes, budget_bytes):
+        return []
+    entries = survey(directory, identity, now, pinned)
+    chosen = victims(entries, need_bytes, budget_bytes, protected, half_life_seconds)
+    sizes = {entry.id: entry.nbytes for entry in entries}
+    left = sum(sizes.values()) - sum(sizes[id_] for id_ in chosen)
+    if all_or_nothing and over_budget(left + need_bytes, budget_bytes):
+        return None
+    paths = [id_ for id_ in chosen if isinstance(id_, Path)]
+    for path in paths:
+        path.unlink(missing_ok=True)
+    if paths:
+        log.info("evicted %d spans, %d bytes", len(paths), sum(sizes[path] for path in paths))
+    return paths
+
+
+def remove_spans(directory: Directory, names: Iterable[bytes], keep: Iterable[bytes] = ()) -> list[Path]:
+    """Delete the spans of these SHA-1s in every folder, then their ancestors, as long as nothing continues
+    them.
+
+    A span with a child that stays, stays. So do the spans in `keep` (others stand on them, or they are
+    pinned) and all they stand on. Returns what was deleted, children first. Raises `OSError`.
+    """
+    wanted = set(names)
+    kept_names = set(keep)
+    removed: list[Path] = []
+    for folder in directory.folders():
+        files = directory.listing(folder).files
+        if not wanted & files.keys():
+            continue
+        parents = {name: _parent_of(span_path(folder, name)) for name in files}
+        kept = {name for start in kept_names for name in _line(start, parents)}
+        children: dict[bytes, int] = {}
+        for parent in parents.values():
+            children[parent] = children.get(parent, 0) + 1
+        doomed = [name for name in wanted if name in parents]
+        while doomed:
+            name = doomed.pop()
+            if name in kept or name not in parents or children.get(name, 0):
+                continue
+            path = span_path(folder, name)
+            path.unlink(missing_ok=True)
+            removed.append(path)
+            parent = parents.pop(name)
+            children[parent] -= 1
+            doomed.append(parent)
+    return removed
+
+
+def _parent_of(path: Path) -> bytes:
+    """`ROOT` where the header cannot be read: nothing is known to stand above such a file."""
+    try:
+        return read_header(path)[0].parent
+    except (CheckpointError, OSError):
+        return ROOT
+
+
+def _line(name: bytes, parents: dict[bytes, bytes]) -> list[bytes]:
+    """A span and all it stands on."""
+    line: list[bytes] = []
+    seen: set[bytes] = set()
+    while name in parents and name not in seen:
+        seen.add(name)
+        line.append(name)
+        name = parents[name]
+    return line

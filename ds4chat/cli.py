@@ -1,0 +1,406 @@
+"""The command line: options, commands, exit codes. What a command does is imported when it runs.
+
+Whatever goes wrong becomes one sentence on standard error, "ds4chat: ...", and an exit code: 2 for bad usage,
+1 for a failure, 130 for Ctrl+C. Never a traceback: that goes to the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import logging.handlers
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ds4chat import __version__
+from ds4chat.errors import Ds4chatError, SessionNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from ds4chat.cli_setup import Setup
+    from ds4chat.paths import Paths
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+LOG_BYTES = 1_000_000
+"""Size at which a log is put aside; one old one is kept."""
+
+log = logging.getLogger(__name__)
+
+
+def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+_chat_options = _options(
+    click.option(
+        "-r",
+        "--resume",
+        metavar="[ID]",
+        is_flag=False,
+        flag_value="",
+        default=None,
+        help="Go on in that session (an id, the start of one, or a title), or pick one.",
+    ),
+    click.option("-c", "--continue", "continue_", is_flag=True, help="Go on in the latest session."),
+    click.option("-m", "--model", metavar="PATH|NAME", help="GGUF file, or its name in the models folder."),
+    click.option("-s", "--system", metavar="TEXT", help="System prompt of a new session."),
+    click.option("-p", "--print", "prompt", metavar="PROMPT|-", help="Answer on standard output and exit."),
+    click.option(
+        "--output-format",
+        type=click.Choice(["text", "json", "stream-json"]),
+        default=None,
+        help="Of --print; text by default.",
+    ),
+    click.option("--no-save", is_flag=True, help="Keep the conversation in memory alone."),
+)
+
+_model_options = _options(
+    click.option("--ctx", type=int, metavar="N", help="Context length in tokens."),
+    click.option("--threads", type=int, metavar="N", help="For the prompt; generation takes one less."),
+    click.option("--gpu-layers", type=int, metavar="N", help="Layers on the GPU; all that fit by default."),
+    click.option("--kv-type", metavar="TYPE", help="Of the KV cache: f16, q8_0, ..."),
+)
+
+_sampling_options = _options(
+    click.option("--temperature", type=float, metavar="F", help="0 always takes the likeliest token."),
+    click.option("--top-p", type=float, metavar="F", help="Sample from the likeliest that add up to F."),
+    click.option("--top-k", type=int, metavar="N", help="Sample from the N likeliest."),
+    click.option("--min-p", type=float, metavar="F", help="Drop those below F times the likeliest."),
+    click.option("--repeat-penalty", type=float, metavar="F", help="1 means none."),
+    click.option("--seed", type=int, metavar="N", help="Makes sampling repeatable."),
+    click.option("--max-tokens", type=int, metavar="N", help="At which a reply ends."),
+)
+
+_data_dir = click.option("--data-dir", metavar="DIR", help="Where sessions are kept.")
+_kv_dir = click.option(
+    "--kv-disk-dir", "--kv-dir", "kv_dir", metavar="DIR", help="Where checkpoints are kept."
+)
+
+_kv_options = _options(
+    _kv_dir,
+    click.option(
+        "--kv-disk-space-mb",
+        "--kv-budget",
+        "space_mb",
+        type=int,
+        metavar="MB",
+        help="Of all checkpoints; 0: no limit.",
+    ),
+    click.option("--no-kv", is_flag=True, help="Neither store nor restore checkpoints."),
+    click.option(
+        "--kv-cache-min-tokens",
+        "min_tokens",
+        type=int,
+        metavar="N",
+        help="Shortest first prompt that is stored.",
+    ),
+    click.option(
+        "--kv-cache-cold-max-tokens",
+        "cold_max_tokens",
+        type=int,
+        metavar="N",
+        help="How far a first prompt counts as one.",
+    ),
+    click.option(
+        "--kv-cache-continued-interval-tokens",
+        "continued_interval_tokens",
+        type=int,
+        metavar="N",
+        help="Distance of checkpoints.",
+    ),
+    click.option(
+        "--kv-cache-boundary-trim-tokens",
+        "boundary_trim_tokens",
+        type=int,
+        metavar="N",
+        help="Kept off the end of a first prompt.",
+    ),
+    click.option(
+        "--kv-cache-boundary-align-tokens",
+        "boundary_align_tokens",
+        type=int,
+        metavar="N",
+        help="What lengths are multiples of.",
+    ),
+    click.option(
+        "--kv-cache-accept-different-quant",
+        "accept_different_quant",
+        is_flag=True,
+        default=None,
+        help="Also use other quantizations' checkpoints.",
+    ),
+    click.option("--kv-options", metavar="JSON", help="The same and hit_half_life_seconds, as one object."),
+)
+
+
+@click.group(
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@_options(_chat_options, _model_options, _sampling_options, _data_dir, _kv_options)
+@click.version_option(__version__, prog_name="ds4chat", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context, /, **flags: Any) -> int:
+    """Chat with a local model. Conversations are kept, and reopen at the speed of reading a file."""
+    ctx.obj = flags
+    if ctx.invoked_subcommand is not None:
+        return 0
+    return _chat(flags)
+
+
+def _chat(flags: dict[str, Any]) -> int:
+    """The chat screen or, with a prompt, one answer."""
+    _check_together(flags)
+    prompt = _prompt(flags)
+    from ds4chat.cli_setup import Setup
+
+    setup = Setup.from_flags(flags)
+    session_id = _session(flags, setup)
+    manager = setup.manager(flags, session_id)
+    if prompt is not None:
+        from ds4chat.printing import print_reply
+
+        return print_reply(
+            manager,
+            prompt,
+            session_id=session_id,
+            output_format=flags["output_format"] or "text",
+            out=sys.stdout,
+            err=sys.stderr,
+        )
+    from ds4chat.ui.app import run
+
+    last = run(
+        manager,
+        session_id=session_id,
+        pick=flags["resume"] == "",
+        theme=setup.config.chat.theme or None,
+        config_dir=setup.paths.config_dir,
+    )
+    if last is not None and not flags["no_save"]:
+        click.echo(_resume_command(last, flags["data_dir"]))
+    return 0
+
+
+def _check_together(flags: dict[str, Any]) -> None:
+    resumes = flags["resume"] is not None
+    if resumes and flags["continue_"]:
+        raise UsageError("--resume and --continue exclude each other: give one of them.")
+    if flags["system"] is not None and (resumes or flags["continue_"]):
+        raise UsageError("--system is for a new session: leave it out, or leave out --resume and --continue.")
+
+
+def _prompt(flags: dict[str, Any]) -> str | None:
+    """What to answer on standard output; None for the chat screen, which needs a terminal on both sides."""
+    prompt: str | None = flags["prompt"]
+    screen = sys.stdin.isatty() and sys.stdout.isatty()
+    if prompt is None and screen:
+        if flags["output_format"] is not None:
+            raise UsageError("--output-format is for --print: give a prompt with -p.")
+        return None
+    if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
+        prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
+        if not prompt.strip():
+            raise UsageError(
+                "There is no terminal and standard input is empty: give a prompt with -p, or pipe one in."
+            )
+    if prompt is None:
+        raise UsageError(
+            "The chat screen needs a terminal: give a prompt with -p to have the answer printed."
+        )
+    if not prompt.strip():
+        raise UsageError("The prompt of --print is blank: give it some text, or - to read standard input.")
+    if flags["resume"] == "":
+        raise UsageError(
+            "--resume without an ID opens a picker, which --print has not: give the ID or use --continue."
+        )
+    return prompt
+
+
+def _session(flags: dict[str, Any], setup: Setup) -> str | None:
+    """The id of the session to go on in; None for a new one or the picker."""
+    if not flags["resume"] and not flags["continue_"]:
+        return None
+    with setup.database() as database:
+        if flags["resume"]:
+            return database.resolve(flags["resume"])
+        latest = database.latest()
+    if latest is None:
+        raise SessionNotFoundError("There is no session to continue yet: start one with `ds4chat`.")
+    return latest
+
+
+def _resume_command(session_id: str, data_dir: str | None) -> str:
+    """What brings the session back, from whatever folder it is typed in."""
+    command = f"ds4chat --resume {session_id}"
+    if data_dir is not None:
+        import shlex
+
+        command += f" --data-dir {shlex.quote(str(Path(data_dir).expanduser().absolute()))}"
+    return command
+
+
+@cli.command("ls")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@_data_dir
+@click.pass_obj
+def list_command(flags: dict[str, Any], as_json: bool, data_dir: str | None) -> None:
+    """List the sessions, last used first."""
+    from ds4chat import cli_sessions
+
+    cli_sessions.list_sessions(_paths(flags, data_dir), as_json=as_json)
+
+
+@cli.command("show")
+@click.argument("session", metavar="ID")
+@click.option("--json", "form", flag_value="json", help="Print a JSON object.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
+@click.option("--toml", "form", flag_value="toml", help="Print TOML, which `import` reads.")
+@_data_dir
+@click.pass_obj
+def show_command(flags: dict[str, Any], session: str, form: str | None, data_dir: str | None) -> None:
+    """Print a session."""
+    from ds4chat import cli_sessions
+
+    cli_sessions.show(_paths(flags, data_dir), session, form or "text")
+
+
+@cli.command("rename")
+@click.argument("session", metavar="ID")
+@click.argument("title")
+@_data_dir
+@click.pass_obj
+def rename_command(flags: dict[str, Any], session: str, title: str, data_dir: str | None) -> None:
+    """Give a session another title."""
+    from ds4chat import cli_sessions
+
+    cli_sessions.rename(_paths(flags, data_dir), session, title)
+
+
+@cli.command("rm")
+@click.argument("sessions", metavar="ID...", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@_data_dir
+@_kv_dir
+@click.pass_obj
+def remove_command(
+    flags: dict[str, Any], sessions: tuple[str, ...], yes: bool, data_dir: str | None, kv_dir: str | None
+) -> None:
+    """Delete sessions and the checkpoints that no other session stands on."""
+    from ds4chat import cli_sessions
+
+    cli_sessions.remove(_paths(flags, data_dir, kv_dir), sessions, yes=yes)
+
+
+@cli.command("import")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@_data_dir
+@click.pass_obj
+def import_command(flags: dict[str, Any], files: tuple[str, ...], data_dir: str | None) -> int:
+    """Read sessions from TOML files."""
+    from ds4chat import cli_sessions
+
+    failed = cli_sessions.import_files(_paths(flags, data_dir), files, complain)
+    return UsageError.exit_code if failed else 0
+
+
+def _paths(flags: dict[str, Any], data_dir: str | None, kv_dir: str | None = None) -> Paths:
+    from ds4chat.cli_setup import resolve_paths
+
+    return resolve_paths(data_dir or flags["data_dir"], kv_dir or flags["kv_dir"])
+
+
+# ---- the way out
+# -------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """The program `ds4chat`."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    _start_log()
+    try:
+        code = cli.main(args=list(arguments), prog_name="ds4chat", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.Abort:
+        return 130
+    except click.ClickException as error:
+        complain(f"{error.format_message().rstrip('.')}; see `ds4chat --help`.")
+        return error.exit_code
+    except Ds4chatError as error:
+        log.info("%s", error, exc_info=error.__cause__)
+        complain(str(error))
+        return error.exit_code
+    except BrokenPipeError:
+        return _nobody_reads()
+    except SystemExit as error:  # how click reports a broken pipe
+        return _nobody_reads() if error.code == 1 else int(error.code or 0)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        log.exception("unexpected")
+        where = _log_path()
+        told = f"{where} has the details" if where is not None else "no log could be written"
+        complain(f"An unexpected error ended this ({type(error).__name__}): {told}.")
+        return 1
+
+
+def complain(sentence: str) -> None:
+    """A sentence on standard error, on one line and without anything a terminal acts on."""
+    from ds4chat.sessions.session import clean_title
+
+    click.echo(f"ds4chat: {clean_title(sentence)}", err=True)
+
+
+def _nobody_reads() -> int:
+    """Let the interpreter flush into nothing, so that it does not complain about the closed pipe at its
+    end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+def _log_path() -> Path | None:
+    return next(
+        (Path(h.baseFilename) for h in logging.getLogger().handlers if isinstance(h, logging.FileHandler)),
+        None,
+    )
+
+
+def _start_log() -> None:
+    """Send all log lines to a file; to nowhere when there can be none, and never to the terminal."""
+    root = logging.getLogger()
+    if root.handlers:
+        return
+    root.setLevel(logging.INFO)
+    logging.raiseExceptions = False
+    from ds4chat import paths
+
+    path = paths.resolve().app_log
+    handler: logging.Handler
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handler = logging.handlers.RotatingFileHandler(
+            path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", delay=True
+        )
+        handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+    except OSError:
+        handler = logging.NullHandler()
+    root.addHandler(handler)

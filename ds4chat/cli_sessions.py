@@ -1,0 +1,173 @@
+"""The commands on saved sessions: ls, show, rename, rm, import. They need neither model nor engine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import click
+import msgspec
+
+from ds4chat.errors import Ds4chatError, InterchangeError, UsageError
+from ds4chat.paths import Paths
+from ds4chat.printing import dump_json, visible
+from ds4chat.sessions import interchange
+from ds4chat.sessions.database import Database
+from ds4chat.sessions.locks import lock_session
+from ds4chat.sessions.session import Session, SessionInfo
+
+log = logging.getLogger(__name__)
+
+
+def list_sessions(paths: Paths, *, as_json: bool) -> None:
+    """Print the sessions, last used first: a table, or a JSON list with times in seconds since the epoch."""
+    with Database(paths.database) as database:
+        infos = database.list_sessions()
+    if as_json:
+        click.echo(dump_json([_row(info) for info in infos], sys.stdout, indent=2))
+    elif not infos:
+        click.echo("There are no sessions yet: start one with `ds4chat`.", err=True)
+    else:
+        _print_table(infos)
+
+
+def show(paths: Paths, name: str, form: str) -> None:
+    """Print a session as "text", "json", "markdown" or "toml"."""
+    with Database(paths.database) as database:
+        session = database.load_session(database.resolve(name))
+    if form == "json":
+        click.echo(dump_json(interchange.to_dict(session), sys.stdout, indent=2))
+        return
+    if form == "toml":
+        if not session.messages:
+            raise UsageError(f"Session {session.id} has no messages to write as TOML: chat in it first.")
+        text = interchange.to_toml(session)
+    else:
+        text = interchange.to_markdown(session) if form == "markdown" else _transcript(session)
+    # Not by click, which takes escape sequences out of what it writes into a file.
+    sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+
+
+def rename(paths: Paths, name: str, title: str) -> None:
+    """Give a session another title and print it."""
+    with Database(paths.database) as database:
+        session_id = database.resolve(name)
+        click.echo(f"{session_id}  {database.rename(session_id, title)}")
+
+
+def remove(paths: Paths, names: Sequence[str], *, yes: bool) -> None:
+    """Delete sessions, all or none, and the checkpoints that no other session stands on. Asks unless `yes`.
+
+    Raises:
+        SessionNotFoundError: a name fits no session, or several.
+        SessionLockedError: one of them is open.
+    """
+    with Database(paths.database) as database, contextlib.ExitStack() as locks:
+        infos = [database.info(session_id) for session_id in dict.fromkeys(map(database.resolve, names))]
+        held = [
+            locks.enter_context(
+                lock_session(paths.data_dir, info.id, info.title, way_out="close it there, then delete it")
+            )
+            for info in infos
+        ]
+        if not yes and not _confirm(infos):
+            click.echo("Nothing was deleted.", err=True)
+            raise click.exceptions.Exit(1)
+        orphans: list[str] = []
+        for info, lock in zip(infos, held, strict=True):
+            orphans += database.delete(info.id)
+            lock.release(remove=True)
+            click.echo(f"Deleted {info.id}  {info.title}")
+        keep = set(database.all_spans())
+    _remove_spans(paths.kv_dir, [sha1 for sha1 in orphans if sha1 not in keep], keep)
+
+
+def import_files(paths: Paths, files: Sequence[str], complain: Callable[[str], None]) -> int:
+    """Read session files into the database and print id and title of each; how many could not be read.
+
+    Every bad file is told by `complain`, and the others come in all the same. Raises DatabaseError.
+    """
+    failed = 0
+    with Database(paths.database) as database:
+        for file in files:
+            try:
+                session = interchange.import_file(Path(file))
+            except InterchangeError as error:
+                failed += 1
+                complain(str(error))
+                continue
+            database.create_session(session)
+            click.echo(f"{session.id}  {session.title}")
+    return failed
+
+
+def _row(info: SessionInfo) -> dict[str, object]:
+    return msgspec.to_builtins(info)  # type: ignore[no-any-return]
+
+
+def _print_table(infos: Sequence[SessionInfo]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("ID", no_wrap=True, min_width=8)
+    table.add_column("Title", overflow="ellipsis", no_wrap=True, ratio=3, min_width=5)
+    table.add_column("Model", overflow="ellipsis", no_wrap=True, ratio=1)
+    table.add_column("Messages", justify="right", no_wrap=True)
+    table.add_column("Tokens", justify="right", no_wrap=True)
+    table.add_column("Last used", no_wrap=True, min_width=16)
+    for info in infos:
+        # Text, because a string's square brackets would be taken for markup.
+        cells = (
+            info.id,
+            info.title,
+            info.model,
+            f"{info.messages:,}",
+            f"{info.tokens:,}",
+            _local(info.updated),
+        )
+        table.add_row(*map(Text, cells))
+    # Without a terminal there is no width to fit in, and nothing may be cut off.
+    Console(width=None if sys.stdout.isatty() else 400, soft_wrap=False).print(table)
+
+
+def _local(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _transcript(session: Session) -> str:
+    parts = [f"{session.id}  {session.title}".rstrip()]
+    if session.system:
+        parts.append(f"system:\n{session.system.strip()}")
+    for message in session.path():
+        name = "you" if message.role == "user" else message.model or session.model or "assistant"
+        mark = "" if message.state == "complete" else f" ({message.state})"
+        parts.append(f"{name}{mark}:\n{message.text.strip()}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _confirm(infos: Sequence[SessionInfo]) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError("Deleting asks first, and there is no terminal to ask on: add -y.")
+    listed = ", ".join(f'{info.id} "{info.title}"' for info in infos)
+    what = "session" if len(infos) == 1 else f"{len(infos)} sessions"
+    return click.confirm(visible(f"Delete {what} {listed} for good?"), err=True)
+
+
+def _remove_spans(kv_dir: Path, sha1s: Sequence[str], keep: set[str]) -> None:
+    """Delete checkpoints. They only cost space, so a failure is told and does not undo the rest."""
+    if not sha1s:
+        return
+    from ds4chat.checkpoints.store import remove_spans
+
+    try:
+        remove_spans(kv_dir, map(bytes.fromhex, sha1s), map(bytes.fromhex, keep))
+    except (OSError, ValueError, Ds4chatError) as error:
+        log.warning("checkpoints of a deleted session stay", exc_info=True)
+        reason = getattr(error, "strerror", None) or str(error)
+        click.echo(f"ds4chat: Its checkpoints in {kv_dir} could not be deleted ({reason}).", err=True)

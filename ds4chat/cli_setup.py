@@ -1,0 +1,112 @@
+"""From flags, environment and config.toml to what a chat is run with."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ds4chat import config as configuration
+from ds4chat import paths
+from ds4chat.config import Config
+from ds4chat.paths import Paths
+from ds4chat.sessions.database import Database
+from ds4chat.sessions.manager import EngineOptions, SessionManager
+
+_FLAGS = {
+    "model": {"ctx": "--ctx", "threads": "--threads", "gpu_layers": "--gpu-layers", "kv_type": "--kv-type"},
+    "sampling": {
+        "temperature": "--temperature",
+        "top_p": "--top-p",
+        "top_k": "--top-k",
+        "min_p": "--min-p",
+        "repeat_penalty": "--repeat-penalty",
+        "seed": "--seed",
+        "max_tokens": "--max-tokens",
+    },
+    "kv": {
+        "space_mb": "--kv-disk-space-mb",
+        "min_tokens": "--kv-cache-min-tokens",
+        "cold_max_tokens": "--kv-cache-cold-max-tokens",
+        "continued_interval_tokens": "--kv-cache-continued-interval-tokens",
+        "boundary_trim_tokens": "--kv-cache-boundary-trim-tokens",
+        "boundary_align_tokens": "--kv-cache-boundary-align-tokens",
+        "accept_different_quant": "--kv-cache-accept-different-quant",
+    },
+}
+"""The flag for each key of config.toml that has one."""
+
+
+def resolve_paths(data_dir: str | None, kv_dir: str | None, config: Config | None = None) -> Paths:
+    """The paths; the checkpoints' folder may also be set in config.toml, which is read when `config` is None.
+
+    Raises UsageError when config.toml cannot be used.
+    """
+    where = paths.resolve(data_dir=data_dir, kv_dir=kv_dir)
+    if kv_dir or os.environ.get("DS4CHAT_KV_DIR"):
+        return where
+    config = configuration.load_config(where.config_file) if config is None else config
+    if not config.kv.dir:
+        return where
+    return dataclasses.replace(where, kv_dir=paths.absolute(config.kv.dir, where.config_dir))
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Paths, and the settings with the flags put over them."""
+
+    paths: Paths
+    config: Config
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any]) -> Setup:
+        """Read config.toml and put the command line's flags over it. Raises UsageError."""
+        config = configuration.load_config(paths.resolve().config_file)
+        where = resolve_paths(flags["data_dir"], flags["kv_dir"], config)
+        if flags["kv_options"] is not None:
+            config = configuration.override(config, "kv", configuration.parse_kv_options(flags["kv_options"]))
+        for section, names in _FLAGS.items():
+            given = {key: (name, flags[key]) for key, name in names.items()}
+            config = configuration.override(config, section, given)
+        if flags["no_kv"]:
+            config = configuration.override(config, "kv", {"enabled": ("--no-kv", False)})
+        return cls(where, config)
+
+    def database(self) -> Database:
+        """The session database. Raises DatabaseError."""
+        return Database(self.paths.database)
+
+    def manager(self, flags: Mapping[str, Any], session_id: str | None) -> SessionManager:
+        """The session manager with the model that is meant, not started. Raises ModelError, DatabaseError."""
+        session_model = ""
+        if session_id is not None and flags["model"] is None:
+            with self.database() as database:
+                session_model = database.model_path(session_id)
+        model = configuration.choose_model(
+            flags["model"],
+            session_model,
+            self.config,
+            self.paths,
+            session_name=session_id or "",
+            starter=paths.starter_model(),
+        )
+        settings = self.config.model
+        options = EngineOptions(
+            model_path=model,
+            n_ctx=settings.ctx,
+            threads=settings.threads,
+            gpu_layers=None if settings.gpu_layers == -1 else settings.gpu_layers,
+            kv_type=settings.kv_type,
+            kv=configuration.kv_options(self.config, self.paths.kv_dir, read_only=flags["no_save"]),
+            log_path=self.paths.engine_log,
+        )
+        return SessionManager(
+            self.paths.data_dir,
+            options,
+            configuration.sampling(self.config, model),
+            max_tokens=self.config.sampling.max_tokens,
+            system=self.config.chat.system if flags["system"] is None else flags["system"],
+            save=not flags["no_save"],
+        )

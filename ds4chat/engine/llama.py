@@ -1,0 +1,502 @@
+"""The only importer of llama_cpp: one model, one context, one live sequence, spans out and in.
+
+Promises: nothing here decides what to compute or to store; every call that can fail says so by an exception or a return
+value; a span taken with `capture` and handed back with `restore` in order into an empty cache gives the same logits bit
+for bit. Must not know: sessions, files of checkpoints, the protocol's events.
+
+All calls come from one thread, the engine thread, except `Model.load`'s progress callback (same thread, inside the
+call).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import xxhash
+from llama_cpp import llama_cpp as lib
+
+from ds4chat.engine.payload import check_payload
+from ds4chat.engine.protocol import MemoryKind, Sampling
+from ds4chat.errors import CheckpointError, ModelError
+
+log = logging.getLogger(__name__)
+
+LIVE, SCRATCH = 0, 1
+"""Sequence ids: the conversation, and the one through which ranges of it leave and enter the cache."""
+
+BATCH_TOKENS = 512
+"""Tokens decoded in one call at most, and the absolute multiples at which prefill is cut."""
+
+DEFAULT_CTX_CAP = 16_384
+"""Context length by default at most, tokens: a window far beyond what small machines prefill in reasonable time."""
+
+PAYLOAD_ABI = 1
+"""Of `llama_state_seq_get_data_ext` blobs of one range; raise it when llama.cpp changes their layout."""
+
+_SAMPLED_HASH_BLOCKS, _SAMPLED_HASH_BYTES = 64, 65_536
+
+KV_TYPES = {
+    "f16": lib.GGML_TYPE_F16,
+    "f32": lib.GGML_TYPE_F32,
+    "bf16": 30,  # GGML_TYPE_BF16, which the binding does not name
+    "q8_0": lib.GGML_TYPE_Q8_0,
+    "q5_1": lib.GGML_TYPE_Q5_1,
+    "q5_0": lib.GGML_TYPE_Q5_0,
+    "q4_1": lib.GGML_TYPE_Q4_1,
+    "q4_0": lib.GGML_TYPE_Q4_0,
+}
+_KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32}
+
+
+class DecodeError(Exception):
+    """`llama_decode` failed; `aborted` tells whether the abort callback asked for it."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"llama_decode returned {code}")
+        self.aborted = code == 2
+
+
+@lib.llama_log_callback  # type: ignore[untyped-decorator]
+def _log_callback(level: int, text: bytes, _user: object) -> None:
+    # Level 1 is debug and 5 continues the line before; both would flood the log file.
+    if level in (2, 3, 4):
+        log.log(
+            {2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}[level],
+            text.decode("utf-8", "replace").rstrip(),
+        )
+
+
+def physical_cores() -> int:
+    """Physical cores, or the logical ones where the system does not tell."""
+    cores = set()
+    for core in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/core_id"):
+        try:
+            package = (core.parent / "physical_package_id").read_text()
+            cores.add((package, core.read_text()))
+        except OSError:
+            continue
+    return len(cores) or os.cpu_count() or 1
+
+
+def _string(call: Callable[[Any, int], int]) -> str:
+    size = 4096
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        need = call(buffer, size)
+        if need < size:
+            return buffer.value.decode("utf-8", "replace") if need >= 0 else ""
+        size = need + 1
+
+
+class Model:
+    """Weights and vocabulary of one GGUF file."""
+
+    def __init__(self, path: Path, handle: Any, extra_buffers: bool) -> None:
+        self.path, self._extra_buffers = path, extra_buffers
+        self._model = handle
+        self._vocab = lib.llama_model_get_vocab(handle)
+        self.n_vocab = int(lib.llama_vocab_n_tokens(self._vocab))
+        self._pieces: dict[int, bytes] = {}
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        gpu_layers: int | None = None,
+        progress: Callable[[float], bool] | None = None,
+        *,
+        extra_buffers: bool = True,
+    ) -> Model:
+        """Load a GGUF file. Raises ModelError.
+
+        Args:
+            progress: gets 0 to 1 and returns False to give up.
+            extra_buffers: let the CPU backend repack weights for its special instructions.
+        """
+        lib.llama_log_set(_log_callback, ctypes.c_void_p(0))
+        lib.llama_backend_init()
+        params = lib.llama_model_default_params()
+        if gpu_layers is not None:
+            params.n_gpu_layers = gpu_layers
+        params.use_extra_bufts = extra_buffers
+
+        @lib.llama_progress_callback  # type: ignore[untyped-decorator]
+        def report(value: float, _user: object) -> bool:
+            return progress is None or progress(value)
+
+        params.progress_callback = report
+        handle = lib.llama_model_load_from_file(os.fsencode(path), params)
+        if not handle:
+            raise ModelError(
+                f"The model {path} could not be loaded: it is damaged, not a GGUF model, or of a kind this llama.cpp "
+                f"does not know; choose another with --model (the engine's log has the details)."
+            )
+        return cls(path, handle, extra_buffers)
+
+    def close(self) -> None:
+        """Free the weights; the object is unusable afterwards."""
+        lib.llama_model_free(self._model)
+
+    # ---- what it is ----
+
+    def meta(self, key: str) -> str:
+        """A value of the GGUF metadata as text, "" when absent."""
+        return _string(
+            lambda buffer, size: lib.llama_model_meta_val_str(self._model, key.encode(), buffer, size)
+        )
+
+    @property
+    def name(self) -> str:
+        """The file's name without its ending: what people call the model by."""
+        return self.path.name.removesuffix(".gguf")
+
+    @cached_property
+    def architecture(self) -> str:
+        return self.meta("general.architecture")
+
+    @property
+    def n_ctx_train(self) -> int:
+        return int(lib.llama_model_n_ctx_train(self._model))
+
+    @cached_property
+    def memory(self) -> MemoryKind:
+        """How the model remembers, which decides whether its state can be cut back."""
+        if lib.llama_model_is_recurrent(self._model):
+            return "recurrent"
+        if lib.llama_model_is_hybrid(self._model):
+            return "hybrid"
+        return "sliding-window" if lib.llama_model_n_swa(self._model) > 0 else "dense"
+
+    @property
+    def n_swa(self) -> int:
+        return int(lib.llama_model_n_swa(self._model))
+
+    @property
+    def chat_template(self) -> str:
+        """The GGUF's Jinja chat template, "" when it has none."""
+        raw = lib.llama_model_chat_template(self._model, None)
+        return raw.decode("utf-8", "replace") if raw else ""
+
+    def kv_bytes_per_token(self, kv_type: str) -> int:
+        """Bytes of KV rows one token takes, from the shapes (an upper bound where not all layers have attention)."""
+        if self.memory == "recurrent":
+            return 0
+        arch = self.architecture
+        n_head = max(1, int(lib.llama_model_n_head(self._model)))
+        head = int(lib.llama_model_n_embd(self._model)) // n_head
+        key = int(self.meta(f"{arch}.attention.key_length") or head)
+        value = int(self.meta(f"{arch}.attention.value_length") or head)
+        rows = int(lib.llama_model_n_layer(self._model)) * int(lib.llama_model_n_head_kv(self._model))
+        return int(rows * (key + value) * _KV_BYTES.get(kv_type, 18 / 32))
+
+    def default_n_ctx(self, kv_type: str) -> int:
+        """The model's own context length, capped at `DEFAULT_CTX_CAP` and by a quarter of the memory; tokens."""
+        limit = min(self.n_ctx_train or DEFAULT_CTX_CAP, DEFAULT_CTX_CAP)
+        per_token = self.kv_bytes_per_token(kv_type)
+        if per_token:
+            memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            limit = min(limit, int(memory / 4 / per_token))
+        return max(256, limit // 256 * 256)
+
+    @cached_property
+    def weights_hash(self) -> bytes:
+        """16 bytes that tell exact weights apart: XXH3-128 over the file's size and 64 blocks spread over it.
+
+        All of the file would take seconds for a large model; a changed quantization or finetune touches every block.
+        """
+        digest = xxhash.xxh3_128()
+        size = self.path.stat().st_size
+        digest.update(struct.pack("<Q", size))
+        with self.path.open("rb") as file:
+            for i in range(_SAMPLED_HASH_BLOCKS):
+                file.seek(max(0, (size - _SAMPLED_HASH_BYTES) * i // (_SAMPLED_HASH_BLOCKS - 1)))
+                digest.update(file.read(_SAMPLED_HASH_BYTES))
+        return digest.digest()
+
+    @cached_property
+    def family(self) -> str:
+        """Folder name of models whose KV has the same meaning but for the weights: architecture, shapes, tokenizer."""
+        arch = self.architecture
+        digest = hashlib.sha1()
+        for key in ("general.basename", "general.size_label", "tokenizer.ggml.model", "tokenizer.ggml.pre"):
+            digest.update(self.meta(key).encode() + b"\0")
+        shape = ("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "rope.freq_base",
+                 "rope.dimension_count", "rope.scaling.type", "rope.scaling.factor", "attention.sliding_window",
+                 "attention.key_length", "attention.value_length", "ssm.state_size", "ssm.inner_size")  # fmt: skip
+        for key in shape:
+            digest.update(self.meta(f"{arch}.{key}").encode() + b"\0")
+        for token in range(self.n_vocab):
+            digest.update(lib.llama_vocab_get_text(self._vocab, token) or b"")
+            digest.update(b"\0")
+        name = "".join(c if c.isalnum() or c in "-_." else "-" for c in arch) or "model"
+        return f"{name}-{digest.hexdigest()[:16]}"
+
+    def variant(self, *, kv_type: str, flash_attention: bool, n_ctx: int, swa_full: bool) -> bytes:
+        """8 bytes over all that changes KV bytes: weights, KV type, flash attention, build, rope choice."""
+        original = self.meta(f"{self.architecture}.rope.scaling.original_context_length")
+        # Longrope models pick their factors by whether the context is longer than the original one.
+        long_rope = bool(original.isdigit() and n_ctx > int(original))
+        parts = (self.weights_hash.hex(), kv_type, str(flash_attention), llama_cpp.__version__, sys.byteorder,
+                 str(long_rope), str(swa_full), str(self._extra_buffers), str(PAYLOAD_ABI))  # fmt: skip
+        return xxhash.xxh3_64("\0".join(parts).encode()).digest()
+
+    @property
+    def quant_bits(self) -> int:
+        """Rough bits a weight, for the file header: size of the tensors over their count."""
+        params = int(lib.llama_model_n_params(self._model))
+        return min(255, round(8 * int(lib.llama_model_size(self._model)) / params)) if params else 0
+
+    # ---- vocabulary ----
+
+    def tokenize(self, text: bytes, *, markers: bool) -> list[int]:
+        """Token ids of UTF-8 text, no BOS added; control tokens' text is read as such only with `markers`."""
+        size = len(text) + 8
+        out = (lib.llama_token * size)()
+        count = lib.llama_tokenize(self._vocab, text, len(text), out, size, False, markers)
+        if count < 0:
+            out = (lib.llama_token * -count)()
+            count = lib.llama_tokenize(self._vocab, text, len(text), out, -count, False, markers)
+        return list(out[:count])
+
+    def piece(self, token: int) -> bytes:
+        """The bytes a token stands for, b"" for control tokens (and ids outside of the vocabulary)."""
+        known = self._pieces.get(token)
+        if known is None:
+            known = b""
+            if 0 <= token < self.n_vocab:
+                buffer = ctypes.create_string_buffer(64)
+                size = lib.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, False)
+                if size < 0:
+                    buffer = ctypes.create_string_buffer(-size)
+                    size = lib.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, False)
+                known = buffer.raw[:size]
+            self._pieces[token] = known
+        return known
+
+    def is_control(self, token: int) -> bool:
+        return bool(lib.llama_vocab_is_control(self._vocab, token))
+
+    def is_eog(self, token: int) -> bool:
+        """End of generation: any token after which the model expects to be silent."""
+        return bool(lib.llama_vocab_is_eog(self._vocab, token))
+
+    @cached_property
+    def control_texts(self) -> frozenset[str]:
+        """Texts that the tokenizer would read as control tokens when asked to."""
+        wanted = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN
+        return frozenset(
+            lib.llama_vocab_get_text(self._vocab, t).decode("utf-8", "replace")
+            for t in range(self.n_vocab)
+            if lib.llama_vocab_get_attr(self._vocab, t) & wanted
+        ) - {""}
+
+    def token_text(self, token: int) -> str:
+        """The vocabulary's own text of a token, control tokens included; "" for none."""
+        if not 0 <= token < self.n_vocab:
+            return ""
+        raw = lib.llama_vocab_get_text(self._vocab, token)
+        return raw.decode("utf-8", "replace") if raw else ""
+
+    @property
+    def bos(self) -> int | None:
+        token = int(lib.llama_vocab_bos(self._vocab))
+        return token if token >= 0 else None
+
+    @property
+    def eos(self) -> int | None:
+        token = int(lib.llama_vocab_eos(self._vocab))
+        return token if token >= 0 else None
+
+    @property
+    def adds_bos(self) -> bool:
+        return bool(lib.llama_vocab_get_add_bos(self._vocab))
+
+
+@dataclass(frozen=True)
+class ContextSettings:
+    """How a context is made. `threads` None: all cores for prefill, physical cores - 1 to generate."""
+
+    n_ctx: int
+    kv_type: str = "f16"
+    flash_attention: bool = True
+    swa_full: bool = True
+    threads: int | None = None
+
+
+class Context:
+    """One llama.cpp context with a live sequence that grows, is cut back, leaves in spans and comes back in spans."""
+
+    def __init__(self, model: Model, settings: ContextSettings) -> None:
+        """Raises ModelError when the context cannot be made (memory, KV type)."""
+        self.model, self.settings = model, settings
+        params = lib.llama_context_default_params()
+        params.n_ctx = settings.n_ctx
+        params.n_batch = params.n_ubatch = BATCH_TOKENS
+        # One KV stream: without it a partial `seq_cp` aborts. No rollback snapshots: restored ones would be wrong.
+        params.n_seq_max, params.kv_unified, params.n_rs_seq = 2, True, 0
+        params.flash_attn_type = 1 if settings.flash_attention else 0
+        params.swa_full = settings.swa_full
+        params.type_k = params.type_v = KV_TYPES[settings.kv_type]
+        params.no_perf = True
+        cores = os.cpu_count() or 1
+        params.n_threads_batch = settings.threads or cores
+        params.n_threads = max(
+            1, min(physical_cores(), settings.threads or cores) - (0 if settings.threads else 1)
+        )
+        self._ctx = lib.llama_init_from_model(model._model, params)
+        if not self._ctx:
+            raise ModelError(
+                f"The engine could not make a context of {settings.n_ctx:,} tokens with KV type {settings.kv_type} for "
+                f"{model.name}: choose a smaller --ctx, or --kv-type f16."
+            )
+        self._memory = lib.llama_get_memory(self._ctx)
+        self._batch = lib.llama_batch_init(BATCH_TOKENS, 0, 1)
+        self._abort: Any = None
+        self._covered: list[tuple[int, int]] = []
+
+    def close(self) -> None:
+        lib.llama_batch_free(self._batch)
+        lib.llama_free(self._ctx)
+
+    @property
+    def n_ctx(self) -> int:
+        return int(lib.llama_n_ctx(self._ctx))
+
+    def decode(self, tokens: Sequence[int], position: int, *, logits: bool) -> None:
+        """Compute up to `BATCH_TOKENS` tokens at `position`. Raises DecodeError; what the state is then, see
+        `Turns`."""
+        batch = self._batch
+        batch.n_tokens = len(tokens)
+        last = len(tokens) - 1
+        for i, token in enumerate(tokens):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, position + i, 1
+            batch.seq_id[i][0] = LIVE
+            batch.logits[i] = logits and i == last
+        code = lib.llama_decode(self._ctx, batch)
+        if code != 0:
+            raise DecodeError(code)
+        self._cover(position, position + len(tokens))
+
+    def set_abort(self, should_stop: Callable[[], bool] | None) -> None:
+        """Look at `should_stop` inside of decodes; None stops looking (it runs hundreds of times a token)."""
+        if should_stop is None:
+            self._abort = lib.ggml_abort_callback()
+        else:
+            stop = should_stop
+            self._abort = lib.ggml_abort_callback(lambda _user: stop())
+        lib.llama_set_abort_callback(self._ctx, self._abort, None)
+
+    def logits(self) -> bytes:
+        """The last logits as raw f32 bytes, for comparisons bit for bit."""
+        pointer = lib.llama_get_logits_ith(self._ctx, -1)
+        return ctypes.string_at(pointer, 4 * self.model.n_vocab)
+
+    # ---- the live sequence ----
+
+    def clear(self) -> None:
+        """Empty the cache; the cells' old bytes stay, masked."""
+        lib.llama_memory_clear(self._memory, False)
+        self._covered = []
+
+    def warm_up(self) -> None:
+        """Compute two tokens and forget them: a processor that cannot run this build shows it here, not in a chat."""
+        self.decode([0, 0], 0, logits=False)
+        lib.llama_synchronize(self._ctx)
+        self.clear()
+
+    def can_rewind(self, length: int, to: int) -> bool:
+        """Whether a live state of `length` tokens can be cut back to `to` tokens with nothing lost.
+
+        A sliding-window cache looks back over `n_swa` positions, and a restored span brings only the last of them. What
+        llama.cpp says (its smallest position, the result of the cut) does not tell of the holes between.
+        """
+        if to >= length or self.model.memory == "dense":
+            return True
+        if self.model.memory != "sliding-window":
+            return False
+        needed = max(0, to - self.model.n_swa + 1)
+        return to > 0 and any(start <= needed and to <= end for start, end in self._covered)
+
+    def rewind(self, to: int) -> None:
+        """Cut the live state back to `to` tokens; ask `can_rewind` first. Raises CheckpointError when refused."""
+        if not lib.llama_memory_seq_rm(self._memory, LIVE, to, -1):
+            raise CheckpointError(f"the state refused to be cut back to {to} tokens")
+        self._covered = [(start, min(end, to)) for start, end in self._covered if start < to]
+
+    def _cover(self, start: int, end: int) -> None:
+        """Remember which positions the short layers hold, as merged intervals in ascending order."""
+        if self._covered and self._covered[-1][1] >= start:
+            start = min(start, self._covered.pop()[0])
+        self._covered.append((start, end))
+
+    def open_span(self, start: int, end: int) -> int:
+        """Make the span readable; returns the bytes of its payload. `close_span` must follow."""
+        lib.llama_memory_seq_cp(self._memory, LIVE, SCRATCH, start, end)
+        return int(lib.llama_state_seq_get_size_ext(self._ctx, SCRATCH, 0))
+
+    def read_span(self, address: int, size: int) -> int:
+        """Copy the open span's payload to memory at `address`; returns the bytes written, 0 on failure."""
+        pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
+        return int(lib.llama_state_seq_get_data_ext(self._ctx, pointer, size, SCRATCH, 0))
+
+    def close_span(self) -> None:
+        lib.llama_memory_seq_rm(self._memory, SCRATCH, -1, -1)
+
+    def restore(self, address: int, size: int, start: int, end: int) -> None:
+        """Append a span's payload to the live state. Raises CheckpointError; the caller then clears the state."""
+        pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
+        used = int(lib.llama_state_seq_set_data_ext(self._ctx, pointer, size, SCRATCH, 0))
+        if used != size:
+            lib.llama_memory_seq_rm(self._memory, SCRATCH, -1, -1)
+            raise CheckpointError(f"llama.cpp took {used} of {size} bytes of span {start}..{end}")
+        lib.llama_memory_seq_cp(self._memory, SCRATCH, LIVE, start, end)
+        lib.llama_memory_seq_rm(self._memory, SCRATCH, -1, -1)
+        self._cover(max(start, end - self.model.n_swa) if self.model.n_swa else start, end)
+
+    def check_payload(self, payload: memoryview, start: int, end: int) -> None:
+        """Raise CheckpointError unless the payload holds exactly the span's positions (see `engine.payload`)."""
+        check_payload(payload, self.model.memory, start, end, self.model.n_swa)
+
+
+class Sampler:
+    """The sampler chain of one reply: penalties, top-k, top-p, min-p, temperature, draw; greedy at temperature 0."""
+
+    def __init__(self, context: Context, sampling: Sampling, seed: int, before: Iterable[int]) -> None:
+        """`before` are the tokens ahead of the first one to sample; the repeat penalty looks back into them."""
+        self._context = context
+        self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+        if sampling.repeat_penalty != 1.0 and sampling.repeat_last_n != 0:
+            n_vocab, last_n = context.model.n_vocab, sampling.repeat_last_n
+            self._add(lib.llama_sampler_init_penalties(n_vocab, last_n, sampling.repeat_penalty, 0.0, 0.0))
+        if sampling.temperature <= 0:
+            self._add(lib.llama_sampler_init_greedy())
+        else:
+            # Top-k first makes what follows cheap; 0 would mean the whole vocabulary.
+            self._add(lib.llama_sampler_init_top_k(sampling.top_k))
+            self._add(lib.llama_sampler_init_top_p(sampling.top_p, 1))
+            self._add(lib.llama_sampler_init_min_p(sampling.min_p, 1))
+            self._add(lib.llama_sampler_init_temp(sampling.temperature))
+            self._add(lib.llama_sampler_init_dist(seed & 0xFFFFFFFF))
+        for token in before:
+            lib.llama_sampler_accept(self._chain, token)
+
+    def _add(self, sampler: Any) -> None:
+        lib.llama_sampler_chain_add(self._chain, sampler)
+
+    def sample(self) -> int:
+        """Draw the next token from the last logits (and remember it for the penalty)."""
+        return int(lib.llama_sampler_sample(self._chain, self._context._ctx, -1))
+
+    def close(self) -> None:
+        lib.llama_sampler_free(self._chain)

@@ -1,0 +1,286 @@
+"""One turn on the engine: find, restore, prefill, sample, store.
+
+Promises: batches are cut at the same places with and without checkpoints, and the last token of a prompt is decoded
+alone, so that both compute the same numbers; a cancelled turn ends within a token or a batch and keeps what it has.
+Must not know: the pipe, threads, files. Everything here runs on the engine thread.
+"""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ds4chat.checkpoints.policy import Policy, batch_ends, frontiers, is_continued_frontier
+from ds4chat.checkpoints.reason import Reason
+from ds4chat.engine.live import LiveState, Reuse
+from ds4chat.engine.llama import BATCH_TOKENS, Context, DecodeError, Model, Sampler
+from ds4chat.engine.prompt import Prompt, PromptBuilder
+from ds4chat.engine.protocol import (
+    ChatMessage,
+    ContextFull,
+    Done,
+    Event,
+    Failed,
+    Generate,
+    Prefill,
+    Prepare,
+    Prepared,
+    Restored,
+    Started,
+    StopReason,
+    Token,
+)
+from ds4chat.engine.template import TemplateError
+
+log = logging.getLogger(__name__)
+
+FULL_AT = 0.85
+"""Share of the context from which on a prompt is answered by `ContextFull`: a reply needs room too."""
+
+REPLY_HEADER_TOKENS = 8
+"""Rough count of markers around a reply, for its share of the window."""
+
+
+class TurnCancelledError(Exception):
+    """The turn was cancelled before its first token."""
+
+
+@dataclass
+class _Times:
+    restore_ms: float = 0.0
+    prefill_ms: float = 0.0
+    generate_ms: float = 0.0
+
+
+class Turns:
+    """Answers `Generate` and `Prepare` commands on one model."""
+
+    def __init__(
+        self,
+        model: Model,
+        context: Context,
+        builder: PromptBuilder,
+        live: LiveState,
+        policy: Policy,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._model, self._context, self._builder = model, context, builder
+        self.live, self._policy, self._emit = live, policy, emit
+
+    @property
+    def _rewindable(self) -> bool:
+        return self._model.memory in ("dense", "sliding-window")
+
+    # ---- commands ----
+
+    def generate(self, command: Generate, cancelled: Callable[[], bool]) -> None:
+        """Run a whole turn; always ends in exactly one `Done`, `ContextFull` or `Failed`."""
+        session, turn, n_ctx = command.session, command.turn, self._context.n_ctx
+        prompt = self._build(session, turn, command.messages, command.continue_reply)
+        if prompt is None:
+            return
+        n = len(prompt.tokens)
+        if n > FULL_AT * n_ctx and not command.force:
+            self._emit(ContextFull(session, turn, n, n_ctx, prompt.message_tokens()))
+            return
+        if n >= n_ctx:
+            self._emit(
+                Failed(
+                    session,
+                    turn,
+                    f"This message takes {n:,} tokens with what must come before it, and the context holds {n_ctx:,}: "
+                    f"send it in parts, or start with a larger --ctx.",
+                )
+            )
+            return
+        times = _Times()
+        reply: list[int] = []
+        reuse = Reuse(prompt, 0)
+        stop: StopReason = "cancelled"
+        try:
+            reuse = self.live.take_up(session, prompt)
+            prompt, times.restore_ms = reuse.prompt, reuse.ms
+            self._say_restored(session, turn, reuse)
+            cold = command.cold and len(prompt.tokens) >= self._policy.min_tokens
+            began = time.perf_counter()
+            try:
+                self._prefill(session, turn, prompt, reuse.cached, cold, cancelled)
+            finally:
+                times.prefill_ms = _ms_since(began)
+            cached = reuse.cached
+            self._emit(Started(session, turn, len(prompt.tokens), cached, len(prompt.tokens) - cached))
+            began = time.perf_counter()
+            try:
+                stop = self._sample(command, prompt, reply, cancelled)
+            finally:
+                times.generate_ms = _ms_since(began)
+        except TurnCancelledError:
+            pass
+        except DecodeError as error:
+            log.error("turn %d of session %s: %s", turn, session, error)
+            self.live.clear()
+            self._emit(
+                Failed(
+                    session,
+                    turn,
+                    "The engine could not compute this turn (the log has the details): send again.",
+                )
+            )
+            return
+        done = (
+            len(prompt.tokens) if len(self.live) >= len(prompt.tokens) else max(reuse.cached, len(self.live))
+        )
+        self._emit(
+            Done(
+                session=session,
+                turn=turn,
+                stop_reason=stop,
+                prompt_tokens=done,
+                cached_tokens=reuse.cached,
+                prefilled_tokens=done - reuse.cached,
+                generated_tokens=len(reply),
+                restore_ms=times.restore_ms,
+                prefill_ms=times.prefill_ms,
+                generate_ms=times.generate_ms,
+                live_tokens=len(prompt.tokens) + len(reply),
+                message_tokens=self._counts(prompt, command, reply),
+                cold=command.cold and done >= self._policy.min_tokens,
+            )
+        )
+
+    def prepare(self, command: Prepare, cancelled: Callable[[], bool]) -> None:
+        """Restore a session's state ahead of its next message, and compute the rest of it when asked to."""
+        session, turn = command.session, command.turn
+        prompt = self._build(session, turn, command.messages, False)
+        if prompt is None:
+            return
+        if 1 < len(prompt.tokens) < self._context.n_ctx:
+            try:
+                reuse = self.live.take_up(session, prompt)
+                prompt = reuse.prompt
+                self._say_restored(session, turn, reuse)
+                if command.prefill:
+                    self._prefill(
+                        session, turn, prompt, reuse.cached, False, cancelled, upto=len(prompt.tokens) - 1
+                    )
+            except TurnCancelledError:
+                pass
+            except DecodeError as error:
+                log.error("preparing session %s: %s", session, error)
+                self.live.clear()
+        self._emit(Prepared(session, turn, len(self.live), len(prompt.tokens)))
+
+    def store_tail(self, reason: Reason) -> None:
+        """Store what is live beyond the last span."""
+        self.live.store(reason)
+
+    # ---- parts of a turn ----
+
+    def _build(
+        self, session: str, turn: int, messages: list[ChatMessage], continue_reply: bool
+    ) -> Prompt | None:
+        try:
+            return self._builder.build(messages, continue_reply=continue_reply)
+        except TemplateError as error:
+            log.error("the chat template failed: %s", error)
+            self._emit(Failed(session, turn, f"The model's chat template refused this conversation: {error}"))
+            return None
+
+    def _say_restored(self, session: str, turn: int, reuse: Reuse) -> None:
+        if reuse.restored:
+            self._emit(Restored(session, turn, reuse.restored, reuse.spans, reuse.ms))
+
+    def _prefill(
+        self,
+        session: str,
+        turn: int,
+        prompt: Prompt,
+        cached: int,
+        cold: bool,
+        cancelled: Callable[[], bool],
+        upto: int | None = None,
+    ) -> None:
+        """Compute a prompt's tokens from `cached` on, storing at frontiers. Raises TurnCancelledError, DecodeError."""
+        tokens, n, system_end = prompt.tokens, len(prompt.tokens), prompt.system_end
+        stores = dict(frontiers(cached, n, self._policy, system_end, cold, self._rewindable))
+        total = (n if upto is None else upto) - cached
+        began = time.perf_counter()
+        self._context.set_abort(cancelled)
+        try:
+            for end in batch_ends(cached, n, BATCH_TOKENS, self._policy, system_end, cold):
+                if upto is not None and end > upto:
+                    break
+                if cancelled():
+                    raise TurnCancelledError
+                try:
+                    self.live.decode(tokens[len(self.live) : end], logits=end == n)
+                except DecodeError as error:
+                    self.live.failed_decode()
+                    if error.aborted and cancelled():
+                        raise TurnCancelledError from None
+                    raise
+                done = end - cached
+                self.live.prefill_us_per_token = max(1, int((time.perf_counter() - began) * 1e6 / done))
+                self._emit(Prefill(session, turn, done, total))
+                if end in stores:
+                    self.live.store(stores[end])
+        finally:
+            self._context.set_abort(None)
+
+    def _sample(
+        self, command: Generate, prompt: Prompt, reply: list[int], cancelled: Callable[[], bool]
+    ) -> StopReason:
+        """Generate into `reply` (the last token of it stays pending). Returns why it ended."""
+        sampling = command.sampling
+        seed = sampling.seed if sampling.seed is not None else secrets.randbits(32)
+        # The penalty looks back over the reply alone: over the question it would forbid the very words to answer with.
+        before = prompt.tokens[prompt.boundaries[-1] :] if command.continue_reply else []
+        sampler = Sampler(self._context, sampling, seed, before)
+        text = codecs.getincrementaldecoder("utf-8")("replace")
+        unsaid: list[int] = []
+
+        def say(final: bool, piece: bytes = b"") -> None:
+            shown = text.decode(piece, final).replace("\x00", "")
+            if shown or (final and unsaid):
+                self._emit(Token(command.session, command.turn, shown, list(unsaid)))
+                unsaid.clear()
+
+        try:
+            while True:
+                if cancelled():
+                    return "cancelled"
+                if command.max_tokens is not None and len(reply) >= command.max_tokens:
+                    return "length"
+                if reply:
+                    if len(self.live) + 1 >= self._context.n_ctx:
+                        return "context"
+                    self.live.decode([reply[-1]], logits=True)
+                    if is_continued_frontier(len(self.live), self._policy):
+                        self.live.store(Reason.CONTINUED)
+                token = sampler.sample()
+                if self._model.is_eog(token):
+                    return "stop"
+                reply.append(token)
+                unsaid.append(token)
+                say(False, self._model.piece(token))
+        except DecodeError:
+            self.live.failed_decode()
+            raise
+        finally:
+            say(True)
+            sampler.close()
+
+    def _counts(self, prompt: Prompt, command: Generate, reply: list[int]) -> list[int]:
+        counts = prompt.message_tokens()
+        if command.continue_reply and counts:
+            counts[-1] += len(reply)
+            return counts
+        return [*counts, len(reply) + REPLY_HEADER_TOKENS]
+
+
+def _ms_since(began: float) -> float:
+    return (time.perf_counter() - began) * 1000

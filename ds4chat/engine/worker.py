@@ -1,0 +1,302 @@
+"""The engine child: `python -m ds4chat.engine.worker`, JSON lines in on stdin, JSON lines out on what was stdout.
+
+Promises: the main thread only reads commands and takes signals and never decodes, so that a cancel is heard at
+once; one engine thread owns llama.cpp; end of input, SIGTERM and `Quit` store the tail and go, by force after
+`GRACE_SECONDS`. Must not know: the database, the screen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from ds4chat.checkpoints.policy import Policy
+from ds4chat.checkpoints.reason import Reason
+from ds4chat.checkpoints.store import Identity, Store
+from ds4chat.checkpoints.writer import Writer
+from ds4chat.engine.live import LiveState
+from ds4chat.engine.llama import KV_TYPES, PAYLOAD_ABI, Context, ContextSettings, Model
+from ds4chat.engine.prompt import PromptBuilder
+from ds4chat.engine.protocol import (
+    Cancel,
+    Command,
+    Event,
+    Failed,
+    Generate,
+    KvOptions,
+    Load,
+    Loaded,
+    LoadFailed,
+    Loading,
+    Notice,
+    Prepare,
+    Quit,
+    decode_command,
+    encode,
+)
+from ds4chat.engine.template import ChatTemplate, TemplateError
+from ds4chat.engine.turn import Turns
+from ds4chat.errors import Ds4chatError, ModelError
+
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 2.0
+"""After a turn, before the tail is stored for good: a power cut then costs nothing."""
+
+GRACE_SECONDS = 10.0
+"""From the wish to stop to the forced end."""
+
+
+class _Terminated(BaseException):
+    """A signal asked the process to end; raised in the main thread out of its read."""
+
+
+class Output:
+    """Event lines to the parent, whole ones, from any thread. A parent that is gone is not an error."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._lock = file, threading.Lock()
+
+    def emit(self, event: Event) -> None:
+        with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
+            self._file.write(encode(event))
+            self._file.flush()
+
+
+class Engine(threading.Thread):
+    """The engine thread: loads one model and works commands off in order."""
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        super().__init__(name="engine", daemon=True)
+        self.commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._emit = emit
+        self._stopping = threading.Event()
+        self._cancelled: set[tuple[str, int]] = set()
+        self._turns: Turns | None = None
+        self._store: Store | None = None
+        self._writer: Writer | None = None
+
+    # ---- called by the main thread ----
+
+    def cancel(self, command: Cancel) -> None:
+        self._cancelled.add((command.session, command.turn))
+
+    def stop(self) -> None:
+        """End the running turn, store the tail, end the thread."""
+        self._stopping.set()
+        self.commands.put(Quit())
+
+    # ---- the thread ----
+
+    def run(self) -> None:
+        store_idle_at: float | None = None
+        while not self._stopping.is_set():
+            try:
+                wait = None if store_idle_at is None else max(0.0, store_idle_at - time.monotonic())
+                command = self.commands.get(timeout=wait)
+            except queue.Empty:
+                self._store_tail(Reason.IDLE)
+                store_idle_at = None
+                continue
+            if isinstance(command, Quit):
+                break
+            if isinstance(command, Load):
+                self._load(command)
+            elif isinstance(command, Generate | Prepare):
+                self._work(command)
+                store_idle_at = time.monotonic() + IDLE_SECONDS
+        self._store_tail(Reason.SHUTDOWN)
+        if self._writer is not None:
+            self._writer.close(GRACE_SECONDS)
+
+    def _store_tail(self, reason: Reason) -> None:
+        if self._turns is not None:
+            try:
+                self._turns.store_tail(reason)
+            except Exception:
+                log.exception("the tail could not be stored")
+
+    def _work(self, command: Generate | Prepare) -> None:
+        key = (command.session, command.turn)
+
+        def cancelled() -> bool:
+            return key in self._cancelled or self._stopping.is_set()
+
+        try:
+            if self._turns is None:
+                self._emit(Failed(*key, "No model is loaded: choose one with --model."))
+            elif isinstance(command, Generate):
+                self._turns.generate(command, cancelled)
+            else:
+                self._turns.prepare(command, cancelled)
+        except Exception:
+            log.exception("turn %d of session %s", command.turn, command.session)
+            if self._turns is not None:
+                self._turns.live.clear()
+            self._emit(Failed(*key, "The engine failed on this turn (the log has the details): send again."))
+        finally:
+            self._cancelled.discard(key)
+
+    def _load(self, command: Load) -> None:
+        try:
+            self._emit(Loading(0.0))
+            self._emit(self._loaded(command))
+        except Ds4chatError as error:
+            self._emit(LoadFailed(str(error)))
+        except Exception as error:
+            log.exception("loading %s", command.model_path)
+            self._emit(
+                LoadFailed(
+                    f"The model {command.model_path} could not be loaded ({error}): choose another with --model."
+                )
+            )
+
+    def _loaded(self, command: Load) -> Loaded:
+        if command.kv_type not in KV_TYPES:
+            raise ModelError(
+                f"KV type {command.kv_type!r} is not known: --kv-type takes one of {', '.join(KV_TYPES)}."
+            )
+        said = 0.0
+
+        def progress(value: float) -> bool:
+            nonlocal said
+            now = time.monotonic()
+            if now - said > 0.1:
+                said = now
+                self._emit(Loading(round(value, 3)))
+            return not self._stopping.is_set()
+
+        model = Model.load(
+            Path(command.model_path), command.gpu_layers, progress, extra_buffers=command.extra_buffers
+        )
+        settings = ContextSettings(
+            n_ctx=command.n_ctx or model.default_n_ctx(command.kv_type),
+            kv_type=command.kv_type,
+            threads=command.threads,
+        )
+        context = Context(model, settings)
+        context.warm_up()
+        builder = PromptBuilder(model, _template(model))
+        policy = _policy(command.kv, model)
+        if command.kv.enabled and command.kv.directory:
+            self._open_store(command.kv, policy, model, settings)
+        live = LiveState(
+            context, builder, self._emit, self._store, self._writer, read_only=command.kv.read_only
+        )
+        self._turns = Turns(model, context, builder, live, policy, self._emit)
+        return Loaded(
+            name=model.name,
+            path=str(model.path),
+            architecture=model.architecture,
+            n_ctx=context.n_ctx,
+            n_ctx_train=model.n_ctx_train,
+            memory=model.memory,
+            fingerprint=model.weights_hash.hex(),
+            kv_bytes_per_token=model.kv_bytes_per_token(command.kv_type),
+        )
+
+    def _open_store(self, kv: KvOptions, policy: Policy, model: Model, settings: ContextSettings) -> None:
+        variant = model.variant(
+            kv_type=settings.kv_type,
+            flash_attention=settings.flash_attention,
+            n_ctx=settings.n_ctx,
+            swa_full=settings.swa_full,
+        )
+        identity = Identity(model.family, variant, model.weights_hash, model.quant_bits, PAYLOAD_ABI)
+        self._store = Store.open(
+            Path(kv.directory),
+            identity,
+            policy,
+            kv.budget_mb,
+            on_notice=lambda text: self._emit(Notice(text)),
+        )
+        self._writer = Writer(self._store)
+
+
+def _template(model: Model) -> ChatTemplate:
+    def text(token: int | None) -> str:
+        return "" if token is None else model.token_text(token)
+
+    tokens = {"control_texts": model.control_texts, "bos": text(model.bos), "eos": text(model.eos)}
+    try:
+        return ChatTemplate(model.chat_template, **tokens)  # type: ignore[arg-type]
+    except TemplateError as error:
+        log.error("the model's chat template does not compile, ChatML stands in: %s", error)
+        return ChatTemplate("", **tokens)  # type: ignore[arg-type]
+
+
+def _policy(kv: KvOptions, model: Model) -> Policy:
+    policy = Policy(
+        min_tokens=kv.min_tokens,
+        cold_max_tokens=kv.cold_max_tokens,
+        interval_tokens=kv.continued_interval_tokens,
+        trim_tokens=kv.boundary_trim_tokens,
+        align_tokens=kv.boundary_align_tokens,
+        half_life_seconds=kv.hit_half_life_seconds,
+    )
+    if model.memory == "sliding-window" and policy.interval > model.n_swa:
+        # A longer span would leave holes in the short layers' cache, and the cells behind them are then added up in
+        # another order: not the same bits.
+        return replace(
+            policy, interval_tokens=model.n_swa, align_tokens=min(policy.align_tokens, model.n_swa)
+        )
+    return policy
+
+
+def _read_commands(file: BinaryIO, engine: Engine) -> None:
+    """Until the end of input or `Quit`; a line that is no command is logged and passed over."""
+    for line in file:
+        try:
+            command = decode_command(line)
+        except msgspec.DecodeError as error:
+            log.error("not a command: %s", error)
+            continue
+        if isinstance(command, Cancel):
+            engine.cancel(command)
+        elif isinstance(command, Quit):
+            return
+        else:
+            engine.commands.put(command)
+
+
+def main() -> None:
+    """Run until told to stop. llama.cpp prints where it likes: what it takes for stdout is the log from here on."""
+    proto = os.dup(1)
+    os.dup2(2, 1)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+
+    def terminate(_signum: int, _frame: object) -> None:
+        raise _Terminated
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, terminate)
+    engine = Engine(Output(os.fdopen(proto, "wb")).emit)
+    engine.start()
+    with contextlib.suppress(_Terminated):
+        _read_commands(sys.stdin.buffer, engine)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    engine.stop()
+    engine.join(GRACE_SECONDS)
+    logging.shutdown()
+    # Not by the interpreter's own end: a thread inside of llama.cpp would be waited for without limit.
+    os._exit(1 if engine.is_alive() else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""`-p/--print`: one question, its answer on standard output, and out. It sits on the session manager alone.
+
+Standard output carries the answer and nothing else; notices go to standard error. Formats: `text` streams the
+answer as it comes, `json` prints one object at the end, `stream-json` prints one object a line as things
+happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Literal, TextIO
+
+from ds4chat.errors import EngineError
+from ds4chat.sessions.events import (
+    ContextRestored,
+    EngineChanged,
+    EngineNotice,
+    ManagerEvent,
+    PromptProgress,
+    TextStreamed,
+    TurnEnded,
+    TurnStarted,
+    WindowMoved,
+)
+from ds4chat.sessions.manager import SessionManager
+
+OutputFormat = Literal["text", "json", "stream-json"]
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Each stops the reply, which is kept, and gives the exit code a shell reports for it: 128 and its number."""
+
+FAILURE_GRACE_SECONDS = 1.0
+"""How long a turn may take to end by itself after the engine was reported as failed."""
+
+_VISIBLE = {c: 0x2400 + c for c in range(32) if c not in (9, 10)} | {0x7F: 0x2421}
+_VISIBLE |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
+
+def visible(text: str) -> str:
+    """Text for a terminal: control characters but tab and newline become pictures of themselves, so none
+    acts."""
+    return text.translate(_VISIBLE)
+
+
+def dump_json(value: object, out: TextIO, indent: int | None = None) -> str:
+    """JSON in the characters that `out` can take."""
+    utf8 = (getattr(out, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
+    return json.dumps(value, ensure_ascii=not utf8, indent=indent)
+
+
+def print_reply(
+    manager: SessionManager,
+    prompt: str,
+    *,
+    session_id: str | None,
+    output_format: OutputFormat,
+    out: TextIO,
+    err: TextIO,
+) -> int:
+    """Ask `prompt` in a session (None: a new one), print the answer, close the manager.
+
+    Returns:
+        The exit code: 0, or 130 when Ctrl+C stopped the answer (what came of it is printed and kept); 143 and 129
+        when SIGTERM and SIGHUP did.
+
+    Raises:
+        EngineError: the engine could not answer.
+        BrokenPipeError: nobody reads `out` any more; the answer was stopped.
+    """
+    return asyncio.run(_Printer(manager, output_format, out, err).run(prompt, session_id))
+
+
+class _Printer:
+    def __init__(
+        self, manager: SessionManager, output_format: OutputFormat, out: TextIO, err: TextIO
+    ) -> None:
+        self._manager = manager
+        self._format = output_format
+        self._out = out
+        self._err = err
+        self._safe: Callable[[str], str] = visible if out.isatty() else str
+        self._session_id = ""
+        self._reply_id: int | None = None
+        self._text: list[str] = []
+        self._stopped_by = 0
+        self._broken: BrokenPipeError | None = None
+        self._failed: asyncio.Event = asyncio.Event()
+
+    async def run(self, prompt: str, session_id: str | None) -> int:
+        manager = self._manager
+        unsubscribe = manager.subscribe(self._on_event)
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self._interrupt, number, task)
+        try:
+            # Opened before the engine starts, so that a session that is locked or gone is told at once.
+            session = manager.new_session() if session_id is None else manager.open_session(session_id)
+            self._session_id = session.id
+            await manager.start_engine()
+            manager.send(session.id, prompt)
+            self._line({"type": "session", "session": session.id})
+            ended = await self._wait()
+            self._finish(ended)
+            if ended.error:
+                raise EngineError(ended.error)
+        except asyncio.CancelledError:
+            if not self._stopped_by:
+                raise
+        finally:
+            unsubscribe()
+            try:
+                await manager.aclose()
+            finally:
+                for number in STOP_SIGNALS:
+                    loop.remove_signal_handler(number)
+        if self._broken is not None:
+            raise self._broken
+        return 128 + self._stopped_by if self._stopped_by else 0
+
+    def _interrupt(self, number: int, task: asyncio.Task[int]) -> None:
+        """Ctrl+C and its like: stop the reply, which then ends as usual; again, or with nothing to stop: leave at once."""
+        again = bool(self._stopped_by)
+        self._stopped_by = number
+        if again or not self._session_id or not self._manager.stop(self._session_id):
+            task.cancel()
+
+    async def _wait(self) -> TurnEnded:
+        """The turn's end. An engine that failed for good may leave none; then its message is the turn's."""
+        turn = asyncio.ensure_future(self._manager.wait_turn(self._session_id))
+        failed = asyncio.ensure_future(self._failed.wait())
+        try:
+            await asyncio.wait({turn, failed}, return_when=asyncio.FIRST_COMPLETED)
+            if not turn.done():
+                await asyncio.wait({turn}, timeout=FAILURE_GRACE_SECONDS)
+            if turn.done():
+                return turn.result()
+            message = self._manager.engine.message or "The engine failed: try again."
+            return TurnEnded(self._session_id, -1, self._reply_id, "failed", error=message)
+        finally:
+            for waiting in (turn, failed):
+                waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await failed
+
+    def _on_event(self, event: ManagerEvent) -> None:
+        match event:
+            case EngineChanged(status) if status.phase == "failed":
+                self._failed.set()
+            case EngineNotice(message):
+                self._notice(message)
+            case WindowMoved(session_id, _, turns) if session_id == self._session_id:
+                left = "1 turn no longer reaches" if turns == 1 else f"{turns} turns no longer reach"
+                self._notice(f"The context was full, so that the oldest {left} the model.")
+            case TurnStarted(session_id, _, reply_id) if session_id == self._session_id:
+                self._reply_id = reply_id
+            case ContextRestored(session_id, tokens, ms) if session_id == self._session_id:
+                self._line({"type": "restored", "tokens": tokens, "ms": round(ms, 3)})
+            case PromptProgress(session_id, done, total) if session_id == self._session_id:
+                self._line({"type": "prefill", "done": done, "total": total})
+            case TextStreamed(session_id, _, text) if session_id == self._session_id:
+                self._text.append(text)
+                self._line({"type": "text", "text": text})
+                if self._format == "text":
+                    self._write(self._safe(text))
+            case _:
+                pass
+
+    def _finish(self, ended: TurnEnded) -> None:
+        text = "".join(self._text)
+        if self._format == "text":
+            if text and not text.endswith("\n"):
+                self._write("\n")
+            return
+        if ended.error:
+            self._line({"type": "error", "message": ended.error})
+            return
+        stats = {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(ended.stats).items()}
+        if ended.state == "stopped":
+            stats["stop_reason"] = stats["stop_reason"] or "cancelled"
+        reply_id = self._reply_id if ended.reply_id is None else ended.reply_id
+        result = {
+            "session": self._session_id,
+            "message": reply_id,
+            "model": self._manager.engine.model,
+            "text": text,
+            **stats,
+        }
+        if self._format == "json":
+            self._write(dump_json(result, self._out) + "\n")
+        self._line({"type": "done", **result})
+
+    def _line(self, event: dict[str, object]) -> None:
+        if self._format == "stream-json":
+            self._write(dump_json(event, self._out) + "\n")
+
+    def _write(self, text: str) -> None:
+        """Print at once. When nobody reads any more the reply is stopped; the manager must not see the
+        failure."""
+        if self._broken is not None:
+            return
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except BrokenPipeError as error:
+            self._broken = error
+            self._manager.stop(self._session_id)
+
+    def _notice(self, message: str) -> None:
+        with contextlib.suppress(OSError):
+            print(f"ds4chat: {visible(message)}", file=self._err, flush=True)

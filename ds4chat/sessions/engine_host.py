@@ -1,0 +1,222 @@
+"""Keeps one engine child alive: starts it, loads a model, restarts it once after a crash, tells how it stands.
+
+Promises: a crash is reported once, with the words for the user; a child that dies again before it has done a turn is
+left down until the next request. Must not know: messages, the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ds4chat.engine.client import EngineClient
+from ds4chat.engine.protocol import Command, Event, KvOptions, Load, Loaded, LoadFailed, Loading
+from ds4chat.errors import EngineError
+from ds4chat.sessions.events import EngineStatus
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How the engine is started.
+
+    Attributes:
+        n_ctx: tokens; None: the model's own, capped at 16,384 and by a quarter of the memory.
+        pinned: the user named this model for the whole run, whatever a session used before.
+    """
+
+    model_path: Path
+    n_ctx: int | None = None
+    threads: int | None = None
+    gpu_layers: int | None = None
+    kv_type: str = "f16"
+    kv: KvOptions = field(default_factory=KvOptions)
+    log_path: Path | None = None
+    pinned: bool = False
+
+    def load_command(self, extra_buffers: bool) -> Load:
+        """What the child is asked to load."""
+        return Load(
+            model_path=str(self.model_path),
+            n_ctx=self.n_ctx,
+            threads=self.threads,
+            gpu_layers=self.gpu_layers,
+            kv_type=self.kv_type,
+            extra_buffers=extra_buffers,
+            kv=self.kv,
+        )
+
+
+class EngineHost:
+    """One engine at a time."""
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        on_event: Callable[[Event], None],
+        on_status: Callable[[EngineStatus], None],
+        on_crash: Callable[[str], None],
+        memo: Path | None = None,
+    ) -> None:
+        """`on_event` gets what is not about loading; `on_crash` the sentence, before the restart begins.
+
+        Args:
+            memo: a small JSON file that remembers what this machine's processor cannot do.
+        """
+        self.options = options
+        self._memo = memo
+        self._extra_buffers = not _is_plain(memo)
+        self._on_event, self._on_status, self._on_crash = on_event, on_status, on_crash
+        self._client: EngineClient | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._may_restart = True
+        self._closed = False
+        self.loaded: Loaded | None = None
+        self.status = EngineStatus()
+
+    @property
+    def pid(self) -> int | None:
+        return self._client.pid if self._client is not None else None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.status.phase == "ready"
+
+    def request_start(self, model_path: Path | None = None) -> None:
+        """Start (or change the model) in the background; `on_status` tells how it goes."""
+        if self._closed or (model_path is None and self.status.phase in ("starting", "loading", "ready")):
+            return
+        self._set(EngineStatus("starting", self._name(model_path or self.options.model_path)))
+        task = asyncio.ensure_future(self.start(model_path))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def start(self, model_path: Path | None = None) -> None:
+        """Spawn the child and ask it to load; an earlier child is let go first. Failures become a status."""
+        if model_path is not None:
+            self.options = replace(self.options, model_path=model_path)
+        self.loaded = None
+        self._set(EngineStatus("starting", self._name(self.options.model_path)))
+        if self._client is not None:
+            await self._client.close()
+        client = EngineClient(self._event, self._exited, self.options.log_path)
+        self._client = client
+        try:
+            await client.start()
+        except EngineError as error:
+            self._set(EngineStatus("failed", self.status.model, message=str(error)))
+            return
+        if self._closed:
+            await client.close()
+            return
+        client.send(self.options.load_command(self._extra_buffers))
+
+    def send(self, command: Command) -> None:
+        if self._client is not None:
+            self._client.send(command)
+
+    def turn_done(self) -> None:
+        """The engine did its work: a crash from now on is a new one."""
+        self._may_restart = True
+
+    async def aclose(self) -> None:
+        """Let the child store its tail and go."""
+        self._closed = True
+        for task in list(self._tasks):
+            await task
+        if self._client is not None:
+            await self._client.close()
+        self.loaded = None
+        self._set(EngineStatus("off"))
+
+    def kill(self) -> None:
+        """End the child at once; reported like a crash."""
+        if self._client is not None:
+            self._client.kill()
+
+    @staticmethod
+    def _name(path: Path) -> str:
+        return path.name.removesuffix(".gguf")
+
+    def _set(self, status: EngineStatus) -> None:
+        self.status = status
+        self._on_status(status)
+
+    def _event(self, event: Event) -> None:
+        match event:
+            case Loading(progress):
+                self._set(EngineStatus("loading", self.status.model, progress))
+            case Loaded():
+                self.loaded = event
+                self._set(EngineStatus("ready", event.name, 1.0, event.n_ctx))
+            case LoadFailed(message):
+                self._set(EngineStatus("failed", self.status.model, message=message))
+            case _:
+                self._on_event(event)
+
+    def _exited(self, code: int) -> None:
+        was_loading = self.status.phase in ("starting", "loading")
+        self.loaded = None
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        log.error("the engine %s", how)
+        if code == -signal.SIGILL and was_loading and self._extra_buffers:
+            # The processor announces instructions it does not run: load again without the code that uses them.
+            self._extra_buffers = False
+            _remember_plain(self._memo)
+            self._restart()
+            return
+        again = self._may_restart and not self._closed and not was_loading
+        self._may_restart = False
+        where = f" (its log is {self.options.log_path})" if self.options.log_path is not None else ""
+        if again:
+            sentence = f"The engine {how} and is started again; what was shown is kept."
+        elif code == -signal.SIGILL:
+            sentence = (
+                "The engine was built for another processor: install llama-cpp-python anew with "
+                "CMAKE_ARGS=-DGGML_NATIVE=OFF."
+            )
+        elif was_loading:
+            sentence = (
+                f"The engine {how} while it loaded {self.status.model}{where}: the model may need more memory than "
+                f"there is; try a smaller --ctx or another --model."
+            )
+        else:
+            sentence = f"The engine {how} again{where}; the next message starts it anew."
+        self._set(EngineStatus("starting" if again else "failed", self.status.model, message=sentence))
+        self._on_crash(sentence)
+        if again:
+            self._restart()
+
+    def _restart(self) -> None:
+        self.status = replace(self.status, phase="off")
+        self.request_start()
+
+
+def _is_plain(memo: Path | None) -> bool:
+    """Whether the memo says that this build's special code does not run here."""
+    try:
+        return memo is not None and json.loads(memo.read_text()).get("no_extra_buffers") == _build()
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _remember_plain(memo: Path | None) -> None:
+    if memo is not None:
+        try:
+            memo.write_text(json.dumps({"no_extra_buffers": _build()}))
+        except OSError as error:
+            log.warning("%s could not be written: %s", memo, error)
+
+
+def _build() -> str:
+    try:
+        return version("llama-cpp-python")
+    except PackageNotFoundError:
+        return "unknown"

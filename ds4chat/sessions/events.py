@@ -1,0 +1,176 @@
+"""What the session manager tells its listeners: the screen and `-p` see the chat through these alone.
+
+Events are plain frozen dataclasses, delivered on the manager's event loop in the order things happened. Times are
+milliseconds, lengths are tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+EnginePhase = Literal["off", "starting", "loading", "ready", "failed"]
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """The engine as it stands.
+
+    Attributes:
+        phase: off (never started), starting (the process), loading (the model), ready, failed (see `message`).
+        model: name of the model being loaded or in use, "" when unknown.
+        progress: of the model load, 0 to 1.
+        n_ctx: context length in use, tokens; 0 until ready.
+    """
+
+    phase: EnginePhase = "off"
+    model: str = ""
+    progress: float = 0.0
+    n_ctx: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class TurnStats:
+    """The measures of one reply; `prompt_tokens = cached_tokens + prefilled_tokens`."""
+
+    stop_reason: str = ""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    prefilled_tokens: int = 0
+    generated_tokens: int = 0
+    restore_ms: float = 0.0
+    prefill_ms: float = 0.0
+    generate_ms: float = 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Generation speed; 0 when nothing was generated."""
+        return 1000.0 * self.generated_tokens / self.generate_ms if self.generate_ms > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class EngineChanged:
+    """The engine's phase, progress or model changed."""
+
+    status: EngineStatus
+
+
+@dataclass(frozen=True)
+class SessionListChanged:
+    """A session was made, renamed, deleted, or moved to the top by a message: read the list again."""
+
+
+@dataclass(frozen=True)
+class MessageAdded:
+    """A message was appended to a session's head: the user's at once when sent, the reply's when its turn starts."""
+
+    session_id: str
+    message_id: int
+
+
+@dataclass(frozen=True)
+class TurnQueued:
+    """A sent message waits for the engine behind `ahead` other turns (0: it is next)."""
+
+    session_id: str
+    message_id: int
+    ahead: int
+
+
+@dataclass(frozen=True)
+class TurnStarted:
+    """The engine took up a turn; its reply is `reply_id`, an empty assistant message that will grow."""
+
+    session_id: str
+    message_id: int
+    reply_id: int
+
+
+@dataclass(frozen=True)
+class PromptProgress:
+    """Prefill: `done` of `total` new tokens are computed."""
+
+    session_id: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class ContextRestored:
+    """`tokens` tokens of the session came from disk in `ms` milliseconds."""
+
+    session_id: str
+    tokens: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class ContextUsed:
+    """The session holds `tokens` of `n_ctx` tokens of context. Comes with each turn's start, end, and a few times a
+    second."""
+
+    session_id: str
+    tokens: int
+    n_ctx: int
+
+
+@dataclass(frozen=True)
+class TextStreamed:
+    """`text` was appended to a reply, whole characters only."""
+
+    session_id: str
+    message_id: int
+    text: str
+
+
+@dataclass(frozen=True)
+class TurnEnded:
+    """A turn is over. `state` is the reply's final state (see `session.MessageState`).
+
+    Attributes:
+        reply_id: None when no reply came to be (the turn was cancelled while it waited, or failed before it began).
+        error: one sentence when the turn failed, else "".
+    """
+
+    session_id: str
+    message_id: int
+    reply_id: int | None
+    state: str
+    stats: TurnStats = field(default_factory=TurnStats)
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class WindowMoved:
+    """The context was full: messages before `first_message_id` no longer reach the model (`turns` of them fell out
+    now)."""
+
+    session_id: str
+    first_message_id: int
+    turns: int
+
+
+@dataclass(frozen=True)
+class EngineNotice:
+    """One sentence for the user. `session_id` "" means it concerns no session in particular."""
+
+    message: str
+    session_id: str = ""
+    severity: Literal["information", "warning", "error"] = "information"
+
+
+ManagerEvent = (
+    EngineChanged
+    | SessionListChanged
+    | MessageAdded
+    | TurnQueued
+    | TurnStarted
+    | PromptProgress
+    | ContextRestored
+    | ContextUsed
+    | TextStreamed
+    | TurnEnded
+    | WindowMoved
+    | EngineNotice
+)

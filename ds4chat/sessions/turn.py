@@ -1,0 +1,83 @@
+"""A turn as the manager sees it: what it answers, how far it came, and what of a session the engine is given.
+
+Pure: no engine, no database, no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+
+from ds4chat.engine.protocol import ChatMessage, Done
+from ds4chat.sessions.events import TurnStats
+from ds4chat.sessions.session import Message, Session
+
+
+@dataclass
+class Turn:
+    """One reply in the making.
+
+    Attributes:
+        user_id: the message it answers (when continuing: the one the reply answered).
+        reply: grows while it streams; None until the engine takes the turn up.
+        given: the first message of each entry the engine was given (see `entries`), for what it counts a message.
+        saved: the reply's length in tokens when it was last written.
+    """
+
+    number: int
+    session_id: str
+    user_id: int
+    continue_reply: bool = False
+    reply: Message | None = None
+    running: bool = False
+    cancelled: bool = False
+    forced: bool = False
+    stats: TurnStats = field(default_factory=TurnStats)
+    given: list[int] = field(default_factory=list)
+    prompt_tokens: int = 0
+    saved: int = 0
+    announced: int = 0
+
+    def add_stats(self, done: Done) -> None:
+        """Take in one engine turn's measures; a reply that went on past a full context has several."""
+        old = self.stats
+        self.stats = TurnStats(
+            stop_reason=done.stop_reason,
+            prompt_tokens=done.prompt_tokens,
+            cached_tokens=done.cached_tokens,
+            prefilled_tokens=done.prefilled_tokens,
+            generated_tokens=old.generated_tokens + done.generated_tokens,
+            restore_ms=old.restore_ms + done.restore_ms,
+            prefill_ms=old.prefill_ms + done.prefill_ms,
+            generate_ms=old.generate_ms + done.generate_ms,
+        )
+
+    def stats_dict(self) -> dict[str, float | int | str]:
+        return asdict(self.stats)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One message for the engine and the first of the session's messages it stands for (None: the system prompt)."""
+
+    message: ChatMessage
+    first_id: int | None
+
+
+def entries(session: Session, path: list[Message], fingerprint: str) -> list[Entry]:
+    """What the engine is given of a path: the system prompt, then the window with empty replies left out.
+
+    User's messages that follow one another (one was never answered) become one, because templates want the roles to
+    take turns. Sampled ids go along only for the weights that sampled them.
+    """
+    result = [Entry(ChatMessage("system", session.system), None)] if session.system else []
+    for message in path:
+        if message.role == "assistant" and not message.text and not message.tokens:
+            continue
+        tokens = message.tokens if message.role == "assistant" and message.fingerprint == fingerprint else []
+        last = result[-1] if result else None
+        if last is not None and last.message.role == message.role:
+            text = f"{last.message.text}\n\n{message.text}"
+            result[-1] = replace(last, message=ChatMessage(message.role, text))
+        else:
+            result.append(Entry(ChatMessage(message.role, message.text, tokens), message.id))
+    return result

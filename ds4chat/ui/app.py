@@ -1,0 +1,246 @@
+"""The chat application: themes, the engine's start, leaving in good order.
+
+`run` is the only way in. The screen is painted before the model, the Markdown renderer or a session is loaded; leaving
+waits for the manager to close, with the screen alive meanwhile, and never ends in a traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.screen import Screen
+
+from ds4chat.errors import Ds4chatError
+from ds4chat.ui.palette import Palette, make_palette
+from ds4chat.ui.screens.chat import ChatScreen
+from ds4chat.ui.themes import DEFAULT_THEME, ChatTheme, load_themes, theme_directories
+
+if TYPE_CHECKING:
+    from ds4chat.sessions.manager import SessionManager
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 15.0
+"""Longest wait for the manager to close: it promises about 10."""
+
+INTERRUPT_SECONDS = 2.0
+"""A second Ctrl+C within this time quits."""
+
+
+def _tell_alt_digits() -> None:
+    # Textual reads Escape and a digit, which is what Alt and a digit are to most terminals, as what Option and that key
+    # type on a Mac ("™"). Without these entries it reads them as "alt+2".
+    with contextlib.suppress(ImportError):
+        from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+
+        for digit in range(10):
+            ANSI_SEQUENCES_KEYS.pop(f"\x1b{digit}", None)  # type: ignore[attr-defined]
+
+
+class ChatApp(App[str]):
+    """Returns the id of the session that can be resumed, None when it was never saved."""
+
+    TITLE = "ds4chat"
+    CSS_PATH = "app.tcss"
+    ENABLE_COMMAND_PALETTE = True
+    BINDINGS = [
+        Binding(
+            "ctrl+q",
+            "quit",
+            "Quit",
+            id="app.quit",
+            priority=True,
+            tooltip="Save and leave. Twice: leave without waiting.",
+        ),
+        Binding(
+            "ctrl+c",
+            "interrupt",
+            "Copy, or quit",
+            id="app.interrupt",
+            show=False,
+            tooltip="Copy what is selected. Twice with nothing selected: quit.",
+        ),
+    ]
+
+    def __init__(
+        self,
+        manager: SessionManager,
+        *,
+        session_id: str | None = None,
+        pick: bool = False,
+        theme: str | None = None,
+        theme_directories: Iterable[Path] = (),
+    ) -> None:
+        super().__init__()
+        self.animation_level = "none"
+        self.manager = manager
+        self.chat = ChatScreen(manager, session_id=session_id, pick=pick)
+        self.closing = False
+        self.failure: Exception | None = None
+        """What ended the app, when it was not the user."""
+        self._interrupted = float("-inf")
+        self._themes, self._theme_failures = load_themes(theme_directories)
+        for chat_theme in self._themes.values():
+            self.register_theme(chat_theme.theme)
+        for name, builtin in self.available_themes.items():
+            if builtin.ansi:
+                self.unregister_theme(name)
+        self._unknown_theme = theme if theme and theme not in self.available_themes else ""
+        chosen = DEFAULT_THEME if self._unknown_theme or not theme else theme
+        if chosen in self.available_themes:
+            self.theme = chosen
+
+    def get_default_screen(self) -> Screen[Any]:
+        return self.chat
+
+    def on_mount(self) -> None:
+        self._catch_signals()
+        self.theme_changed_signal.subscribe(self, lambda _: self.chat.set_palette(self.palette()))
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        """After the first paint."""
+        self.chat.begin(self.palette())
+        for failure in self._theme_failures:
+            self.notify(str(failure), severity="warning", markup=False, timeout=10)
+        if self._unknown_theme:
+            text = f'There is no theme "{self._unknown_theme}"; Ctrl+P, Theme lists those there are.'
+            self.notify(text, severity="warning", markup=False)
+        self.run_worker(self._start_engine(), name="start engine", exit_on_error=False)
+
+    async def _start_engine(self) -> None:
+        try:
+            await self.manager.start_engine()
+        except Ds4chatError as error:
+            self.notify(str(error), severity="error", markup=False, timeout=15)
+
+    def palette(self) -> Palette:
+        """The colours of the theme in use, for what paints its own lines."""
+        mine = self._themes.get(self.theme) or ChatTheme(self.current_theme)
+        variables = self.get_css_variables()
+        return make_palette(
+            variables, dark=self.current_theme.dark, syntax=mine.syntax, markdown=mine.markdown
+        )
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        if screen is self.chat:
+            yield from self.chat.commands()
+        for command in super().get_system_commands(screen):
+            if command.title in ("Theme", "Quit", "Screenshot"):
+                yield command
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """By OSC 52 and, for terminals that do not know it, by the desktop's own clipboard."""
+        super().copy_to_clipboard(text)
+        if not self.is_headless:
+            self.run_worker(lambda: _copy(text), thread=True, exit_on_error=False)
+
+    # -- leaving
+
+    def _catch_signals(self) -> None:
+        if self.is_headless:
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, self._quit_now)
+
+    def _quit_now(self) -> None:
+        if not self.closing:
+            self.call_later(self.action_quit)
+
+    def action_interrupt(self) -> None:
+        """Ctrl+C: twice in a row quits."""
+        now = asyncio.get_running_loop().time()
+        if self.closing or now - self._interrupted < INTERRUPT_SECONDS:
+            self.call_later(self.action_quit)
+            return
+        self._interrupted = now
+        self.chat.say("Ctrl+C again quits. Esc stops a reply", seconds=INTERRUPT_SECONDS)
+
+    async def action_quit(self) -> None:
+        """Close the manager while the screen says so, then leave; asked again meanwhile, leave at once."""
+        if self.closing:
+            self.exit(self.chat.resumable)
+            return
+        self.closing = True
+        self.chat.show_closing()
+        self.run_worker(self._leave(), name="close", exit_on_error=False)
+
+    async def _leave(self) -> None:
+        await close_manager(self.manager)
+        self.exit(self.chat.resumable)
+
+    def _handle_exception(self, error: Exception) -> None:
+        # Textual would print a traceback with all local variables: the log has it, the user gets a sentence.
+        if self.is_headless:
+            super()._handle_exception(error)
+            return
+        log.error("The chat screen failed", exc_info=error)
+        self.failure = self.failure or error
+        self.exit(self.chat.resumable, return_code=1)
+
+
+def _copy(text: str) -> None:
+    with contextlib.suppress(Exception):
+        import pyperclip
+
+        pyperclip.copy(text)
+
+
+async def close_manager(manager: SessionManager) -> None:
+    """Close within `CLOSE_SECONDS`, whatever happens; what goes wrong is logged."""
+    try:
+        await asyncio.wait_for(manager.aclose(), CLOSE_SECONDS)
+    except TimeoutError:
+        log.error("Closing took longer than %s s and was given up", CLOSE_SECONDS)
+    except Exception:
+        log.exception("Closing failed")
+
+
+def run(
+    manager: SessionManager, *, session_id: str | None, pick: bool, theme: str | None, config_dir: Path
+) -> str | None:
+    """Show the chat screen until the user leaves. The manager is closed when this returns.
+
+    Args:
+        session_id: the session to open, None for a new one.
+        pick: let the user choose a session first.
+        theme: name of a theme, None for the default.
+        config_dir: whose `themes` folder holds the user's own.
+
+    Returns:
+        The id of the session that was open, None when it was never saved.
+
+    Raises:
+        Ds4chatError: the screen itself failed.
+    """
+    _tell_alt_digits()
+    app = ChatApp(
+        manager,
+        session_id=session_id,
+        pick=pick,
+        theme=theme,
+        theme_directories=theme_directories(config_dir),
+    )
+
+    async def main() -> str | None:
+        try:
+            return await app.run_async()
+        finally:
+            if not app.closing:
+                await close_manager(manager)
+
+    result = asyncio.run(main())
+    if app.failure is not None:
+        resume = f" The chat is kept: ds4chat --resume {result}." if result else ""
+        raise Ds4chatError(f"The chat screen failed ({app.failure}); the log has the details.{resume}")
+    return result

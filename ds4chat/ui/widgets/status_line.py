@@ -1,0 +1,53 @@
+"""The one line at the bottom: what the engine does on the left, what the session takes on the right."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.strip import Strip
+from textual.widget import Widget
+
+from ds4chat.ui.styles import stylesheet
+from ds4chat.ui.text import clip, one_line
+
+
+class StatusLine(Widget):
+    """Shows parts in the order of their importance; those that do not fit are left out from the end."""
+
+    DEFAULT_CSS = stylesheet(__file__)
+    COMPONENT_CLASSES = {"status-line--alarm"}
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.left: list[str] = []
+        self.right = ""
+        self.alarm = False
+
+    def set_parts(self, left: list[str], right: str, *, alarm: bool = False) -> None:
+        """`left` parts are joined with dots; `alarm` paints the first in the error colour."""
+        left = [one_line(part) for part in left if part]
+        if (left, right, alarm) != (self.left, self.right, self.alarm):
+            self.left, self.right, self.alarm = left, right, alarm
+            self.refresh()
+
+    @property
+    def text(self) -> str:
+        """All that is to be shown, whatever fits."""
+        return " · ".join([*self.left, self.right] if self.right else self.left)
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        base = self.rich_style
+        right = self.right if cell_len(self.right) <= width else ""
+        room = width - cell_len(right) - (2 if right else 0)
+        parts = list(self.left)
+        while len(parts) > 1 and cell_len(" · ".join(parts)) > room:
+            parts.pop()
+        left = clip(" · ".join(parts), max(room, 0))
+        if not left:
+            right = clip(right, width)
+        style = self.get_component_rich_style("status-line--alarm") if self.alarm else base
+        gap = " " * max(width - cell_len(left) - cell_len(right), 0)
+        return Strip([Segment(left, style), Segment(gap, base), Segment(right, base)]).adjust_cell_length(
+            width, base
+        )

@@ -1,0 +1,112 @@
+"""The sentences under messages and in the status line: pure, from the chat's state to words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ds4chat.sessions.events import EngineStatus
+from ds4chat.sessions.session import UNFINISHED, Message
+
+CONTINUE_KEY = "Ctrl+G"
+
+_STATES = {
+    "stopped": "stopped",
+    "cut": "cut off",
+    "length": "stopped at the length limit",
+}
+
+
+def stats_line(stats: Mapping[str, float | int | str]) -> str:
+    """The measures of a reply in a few words: "12 tokens · 84 tok/s · 412 cached"."""
+    generated = int(stats.get("generated_tokens", 0) or 0)
+    if not generated:
+        return ""
+    parts = [f"{generated:,} token" + ("s" if generated != 1 else "")]
+    ms = float(stats.get("generate_ms", 0) or 0)
+    if ms > 0:
+        rate = 1000 * generated / ms
+        parts.append(f"{rate:.0f} tok/s" if rate >= 10 else f"{rate:.1f} tok/s")
+    if cached := int(stats.get("cached_tokens", 0) or 0):
+        parts.append(f"{cached:,} cached")
+    return " · ".join(parts)
+
+
+def message_status(
+    message: Message,
+    *,
+    is_last: bool,
+    error: str = "",
+    ahead: int | None = None,
+    progress: tuple[int, int] | None = None,
+) -> tuple[str, str]:
+    """The line that goes with a message, and its severity.
+
+    Args:
+        is_last: it is the message the conversation stands on, so it can be continued.
+        error: why its turn failed.
+        ahead: turns that go before a queued one.
+        progress: prompt tokens computed of those to compute, while its reply waits for them.
+    """
+    state = message.state
+    if state == "failed" or error:
+        return (f"failed: {error}" if error else "failed"), "error"
+    if message.role == "user":
+        if state == "queued":
+            return (f"queued behind {ahead}" if ahead else "queued"), "information"
+        return ("not answered" if state in ("stopped", "cut") else ""), "information"
+    if state == "streaming":
+        if message.text:
+            return "writing…", "information"
+        return (
+            f"reading prompt {progress[0]:,} / {progress[1]:,}" if progress else "reading prompt…"
+        ), "information"
+    stats = stats_line(message.stats)
+    if state in UNFINISHED:
+        parts = [_STATES[state], f"{CONTINUE_KEY} continues" if is_last else "", stats]
+        return " · ".join(part for part in parts if part), "warning"
+    return stats, "information"
+
+
+def engine_words(engine: EngineStatus) -> str:
+    """The engine's state in a few words."""
+    if engine.phase == "failed":
+        return engine.message or "the engine failed"
+    if engine.phase == "ready":
+        return engine.model or "ready"
+    name = engine.model or "model"
+    if engine.phase == "loading":
+        return f"loading {name} {100 * engine.progress:.0f}%"
+    return f"starting {name}" if engine.phase == "starting" else "engine off"
+
+
+def context_words(tokens: int, n_ctx: int) -> str:
+    """How full the context is: "1,204 / 8,192 · 15%"."""
+    if n_ctx <= 0:
+        return f"{tokens:,} tokens" if tokens else ""
+    return f"{tokens:,} / {n_ctx:,} · {100 * tokens / n_ctx:.0f}%"
+
+
+def age(seconds: float) -> str:
+    """A span of time in two or three characters: "now", "5m", "3h", "12d", "2y"."""
+    for limit, size, unit in (
+        (60, 0, "now"),
+        (3600, 60, "m"),
+        (86_400, 3600, "h"),
+        (31_536_000, 86_400, "d"),
+    ):
+        if seconds < limit:
+            return f"{seconds // size:.0f}{unit}" if size else unit
+    return f"{seconds // 31_536_000:.0f}y"
+
+
+def placeholder(engine: EngineStatus, *, busy: bool, read_only: bool) -> str:
+    """What the empty prompt box says."""
+    if read_only:
+        return "Read only: open in another ds4chat. F5 goes on in a copy"
+    if engine.phase == "failed":
+        return "The engine is not running. What you write is kept"
+    if busy:
+        return "Write on while the reply comes. Esc stops it"
+    if engine.phase != "ready":
+        return "Write already: messages wait for the model"
+    return "Write a message. Enter sends, Ctrl+J starts a new line"

@@ -1,0 +1,246 @@
+"""`-p`: one answer on standard output."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from ds4chat.errors import EngineError
+from ds4chat.printing import dump_json, print_reply, visible
+from ds4chat.sessions.events import (
+    EngineChanged,
+    EngineNotice,
+    EngineStatus,
+    TextStreamed,
+    TurnEnded,
+    TurnStarted,
+    TurnStats,
+    WindowMoved,
+)
+from tests.cli.conftest import FakeManager, Line, answer
+
+RESULT = {
+    "session": "0000aaaa",
+    "message": 2,
+    "model": "Smol",
+    "text": "Hello",
+    "stop_reason": "stop",
+    "prompt_tokens": 30,
+    "cached_tokens": 20,
+    "prefilled_tokens": 10,
+    "generated_tokens": 2,
+    "restore_ms": 1.235,
+    "prefill_ms": 20.0,
+    "generate_ms": 300.5,
+}
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_text_is_the_answer_and_a_newline(line: Line) -> None:
+    result = line("-p", "say hello")
+    assert (result.code, result.out, result.err) == (0, "Hello\n", "")
+    (manager,) = FakeManager.made
+    assert manager.sent == [("0000aaaa", "say hello")]
+    assert manager.closed
+
+
+@pytest.mark.parametrize(("texts", "out"), [(("a\n",), "a\n"), ((), ""), (("", "\n\n"), "\n\n")])
+def test_no_newline_is_added_to_one(
+    line: Line, monkeypatch: pytest.MonkeyPatch, texts: Any, out: str
+) -> None:
+    monkeypatch.setattr(FakeManager, "script", answer(*texts))
+    assert line("-p", "x").out == out
+
+
+def test_json_is_one_object_with_the_documented_keys_in_order(line: Line) -> None:
+    result = line("-p", "x", "--output-format", "json")
+    assert result.code == 0 and result.out.count("\n") == 1
+    assert json.loads(result.out) == RESULT
+    assert list(json.loads(result.out)) == list(RESULT)
+
+
+def test_stream_json_is_one_object_a_line(line: Line) -> None:
+    result = line("-p", "x", "--output-format", "stream-json")
+    assert [json.loads(row) for row in result.out.splitlines()] == [
+        {"type": "session", "session": "0000aaaa"},
+        {"type": "restored", "tokens": 20, "ms": 1.235},
+        {"type": "prefill", "done": 10, "total": 10},
+        {"type": "text", "text": "Hel"},
+        {"type": "text", "text": "lo"},
+        {"type": "done", **RESULT},
+    ]
+
+
+def test_text_is_on_standard_output_before_the_turn_ends() -> None:
+    out = io.StringIO()
+    seen: list[str] = []
+    FakeManager.script = [*answer("Hel")[:-1], lambda: seen.append(out.getvalue()), answer()[-1]]
+    manager: Any = FakeManager(None, None, None)  # type: ignore[arg-type]
+    assert print_reply(manager, "x", session_id=None, output_format="text", out=out, err=io.StringIO()) == 0
+    assert seen == ["Hel"]
+
+
+def test_the_prompt_comes_from_standard_input(line: Line) -> None:
+    assert line("-p", "-", stdin="from a pipe\n").code == 0
+    assert line(stdin="without -p\n").out == "Hello\n"
+    assert line("--output-format", "json", stdin=b"bad \xff utf-8").code == 0
+    sent = [manager.sent[0][1] for manager in FakeManager.made]
+    assert sent == ["from a pipe\n", "without -p\n", "bad \ufffd utf-8"]
+
+
+def test_a_prompt_goes_into_the_session_that_is_named(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    line.session("Rome", "a", id_="00000001")
+    monkeypatch.setattr(FakeManager, "script", answer("yes", session="00000001"))
+    for arguments in (["-r", "Rome"], ["-c"]):
+        result = line("-p", "x", *arguments, "--output-format", "json")
+        assert json.loads(result.out)["session"] == "00000001"
+        assert FakeManager.made[-1].sent == [("00000001", "x")]
+
+
+def test_a_locked_session_is_a_failure(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    line.session("Rome", "a", id_="00000001")
+    monkeypatch.setattr(FakeManager, "locked", True)
+    result = line("-p", "x", "-c")
+    assert (result.code, result.out) == (1, "")
+    assert result.err == "ds4chat: Session 00000001 is open in another ds4chat: close it there.\n"
+    assert FakeManager.made[0].closed
+
+
+def test_other_sessions_and_notices_stay_off_standard_output(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [
+        TextStreamed("ffffffff", 9, "not mine"),
+        EngineNotice("Storing is off: the disk is full."),
+        WindowMoved("0000aaaa", 5, 1),
+        WindowMoved("0000aaaa", 5, 3),
+    ]
+    monkeypatch.setattr(FakeManager, "script", [*others, *answer("mine")])
+    result = line("-p", "x")
+    assert result.out == "mine\n"
+    assert result.err == (
+        "ds4chat: Storing is off: the disk is full.\n"
+        "ds4chat: The context was full, so that the oldest 1 turn no longer reaches the model.\n"
+        "ds4chat: The context was full, so that the oldest 3 turns no longer reach the model.\n"
+    )
+
+
+def test_a_turn_that_fails_is_a_sentence_behind_what_came(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = [
+        *answer("half")[:-1],
+        TurnEnded("0000aaaa", 1, 2, "cut", error="The engine was killed: try again."),
+    ]
+    monkeypatch.setattr(FakeManager, "script", script)
+    result = line("-p", "x")
+    assert (result.code, result.out, result.err) == (
+        1,
+        "half\n",
+        "ds4chat: The engine was killed: try again.\n",
+    )
+    assert FakeManager.made[0].closed
+    result = line("-p", "x", "--output-format", "json")
+    assert (result.code, result.out) == (1, "")
+    result = line("-p", "x", "--output-format", "stream-json")
+    assert json.loads(result.out.splitlines()[-1]) == {
+        "type": "error",
+        "message": "The engine was killed: try again.",
+    }
+
+
+def test_an_engine_that_fails_without_ending_the_turn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ds4chat.printing.FAILURE_GRACE_SECONDS", 0.0)
+    failed = EngineStatus("failed", message="The model does not fit: choose a smaller one.")
+    monkeypatch.setattr(FakeManager, "script", [EngineChanged(failed)])
+    manager: Any = FakeManager(None, None, None, engine=failed)  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match="does not fit"):
+        print_reply(manager, "x", session_id=None, output_format="text", out=io.StringIO(), err=io.StringIO())
+    assert manager.closed
+
+
+def test_ctrl_c_stops_the_reply_and_keeps_what_came(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeManager, "script", [*answer("half")[:-1], interrupt])
+    result = line("-p", "x")
+    assert (result.code, result.out, result.err) == (130, "half\n", "")
+    assert FakeManager.stopped == ["0000aaaa"]
+    result = line("-p", "x", "--output-format", "json")
+    assert result.code == 130
+    assert (json.loads(result.out)["text"], json.loads(result.out)["stop_reason"]) == ("half", "cancelled")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_other_signals_stop_the_reply_too(
+    line: Line, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    script = [*answer("half")[:-1], lambda: os.kill(os.getpid(), number)]
+    monkeypatch.setattr(FakeManager, "script", script)
+    result = line("-p", "x")
+    assert (result.code, result.out) == (code, "half\n")
+    assert FakeManager.made[0].closed
+
+
+def test_ctrl_c_twice_does_not_wait(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(self: FakeManager, session_id: str) -> bool:
+        FakeManager.stopped.append(session_id)
+        return True  # and the turn never ends
+
+    monkeypatch.setattr(FakeManager, "stop", stop)
+    monkeypatch.setattr(FakeManager, "script", [*answer("half")[:-1], interrupt, interrupt])
+    result = line("-p", "x")
+    assert (result.code, result.out) == (130, "half")
+    assert FakeManager.made[0].closed
+
+
+def test_ctrl_c_with_nothing_to_stop_leaves_at_once(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeManager, "stop", lambda self, session_id: False)
+    monkeypatch.setattr(FakeManager, "script", [interrupt])
+    assert line("-p", "x").code == 130
+
+
+def test_a_reader_that_goes_away_stops_the_reply() -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    FakeManager.script, FakeManager.stopped = answer("a", "b")[:-1], []
+    manager: Any = FakeManager(None, None, None)  # type: ignore[arg-type]
+    with pytest.raises(BrokenPipeError):
+        print_reply(manager, "x", session_id=None, output_format="text", out=Closed(), err=io.StringIO())
+    assert FakeManager.stopped == ["0000aaaa"]
+    assert manager.closed
+
+
+def test_a_stopped_turn_without_measures_still_has_a_reason(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = [TurnStarted("0000aaaa", 1, 2), TurnEnded("0000aaaa", 1, None, "stopped", TurnStats())]
+    monkeypatch.setattr(FakeManager, "script", script)
+    result = json.loads(line("-p", "x", "--output-format", "json").out)
+    assert (result["stop_reason"], result["message"], result["text"]) == ("cancelled", 2, "")
+
+
+HOSTILE = "\x1b[31m[bold]\x07\x9b31m\x7f\ttab\n\u2028"
+
+
+def test_on_a_terminal_control_characters_do_nothing(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeManager, "script", answer(HOSTILE))
+    shown = line("-p", "x", terminal=True).out
+    assert shown == "␛[31m[bold]␇\ufffd31m␡\ttab\n\u2028\n"
+    assert line("-p", "x").out == HOSTILE + "\n"
+    assert json.loads(line("-p", "x", "--output-format", "json").out)["text"] == HOSTILE
+    assert visible("plain\n") == "plain\n"
+
+
+def test_json_for_an_output_that_is_not_utf8_is_ascii() -> None:
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    assert dump_json("日本", narrow) == '"\\u65e5\\u672c"'
+    assert dump_json("日本", io.TextIOWrapper(io.BytesIO(), encoding="UTF-8")) == '"日本"'

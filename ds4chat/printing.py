@@ -72,7 +72,11 @@ def print_reply(
         EngineError: the engine could not answer.
         BrokenPipeError: nobody reads `out` any more; the answer was stopped.
     """
-    return asyncio.run(_Printer(manager, output_format, out, err).run(prompt, session_id))
+    printer = _Printer(manager, output_format, out, err)
+    try:
+        return asyncio.run(printer.run(prompt, session_id))
+    except asyncio.CancelledError:  # a signal came while the manager was being closed
+        return printer.exit_code
 
 
 class _Printer:
@@ -122,10 +126,15 @@ class _Printer:
                     loop.remove_signal_handler(number)
         if self._broken is not None:
             raise self._broken
+        return self.exit_code
+
+    @property
+    def exit_code(self) -> int:
+        """0, or what a shell reports for the signal that stopped the reply."""
         return 128 + self._stopped_by if self._stopped_by else 0
 
     def _interrupt(self, number: int, task: asyncio.Task[int]) -> None:
-        """Ctrl+C and its like: stop the reply, which then ends as usual; again, or with nothing to stop: leave at once."""
+        """Stop the reply, which then ends as usual; the second time, or with nothing to stop, leave at once."""
         again = bool(self._stopped_by)
         self._stopped_by = number
         if again or not self._session_id or not self._manager.stop(self._session_id):

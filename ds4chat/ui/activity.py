@@ -102,6 +102,8 @@ class Activity:
         return [part for part in parts if part]
 
     def right(self, session_id: str, saved_tokens: int = 0) -> str:
-        """How full the session's context is; `saved_tokens` is what its last turn took, before any event told."""
+        """How full the session's context is; `saved_tokens` is what its last turn took, before any event
+        told.
+        """
         at = self.of(session_id)
         return context_words(saved_tokens if at.tokens is None else at.tokens, at.n_ctx or self.engine.n_ctx)

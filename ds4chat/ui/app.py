@@ -1,7 +1,8 @@
 """The chat application: themes, the engine's start, leaving in good order.
 
-`run` is the only way in. The screen is painted before the model, the Markdown renderer or a session is loaded; leaving
-waits for the manager to close, with the screen alive meanwhile, and never ends in a traceback.
+`run` is the only way in. The screen is painted before the model, the Markdown renderer or a session is
+loaded; leaving waits for the manager to close, with the screen alive meanwhile, and never ends in a
+traceback.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import RenderableType
 from textual.app import App, SystemCommand
 from textual.binding import Binding
+from textual.driver import Driver
 from textual.screen import Screen
 
 from ds4chat.errors import Ds4chatError
 from ds4chat.ui.palette import Palette, make_palette
 from ds4chat.ui.screens.chat import ChatScreen
+from ds4chat.ui.terminal import ChatDriver, let_go_of_dead_terminal, tell_alt_digits
 from ds4chat.ui.themes import DEFAULT_THEME, ChatTheme, load_themes, theme_directories
 
 if TYPE_CHECKING:
@@ -33,16 +37,6 @@ CLOSE_SECONDS = 15.0
 
 INTERRUPT_SECONDS = 2.0
 """A second Ctrl+C within this time quits."""
-
-
-def _tell_alt_digits() -> None:
-    # Textual reads Escape and a digit, which is what Alt and a digit are to most terminals, as what Option and that key
-    # type on a Mac ("™"). Without these entries it reads them as "alt+2".
-    with contextlib.suppress(ImportError):
-        from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
-
-        for digit in range(10):
-            ANSI_SEQUENCES_KEYS.pop(f"\x1b{digit}", None)  # type: ignore[attr-defined]
 
 
 class ChatApp(App[str]):
@@ -78,12 +72,14 @@ class ChatApp(App[str]):
         pick: bool = False,
         theme: str | None = None,
         theme_directories: Iterable[Path] = (),
+        driver_class: type[Driver] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=driver_class)
         self.animation_level = "none"
         self.manager = manager
         self.chat = ChatScreen(manager, session_id=session_id, pick=pick)
-        self.closing = False
+        self.closing: asyncio.Task[None] | None = None
+        """Closes the manager, once the user wants to leave."""
         self.failure: Exception | None = None
         """What ended the app, when it was not the user."""
         self._interrupted = float("-inf")
@@ -151,16 +147,17 @@ class ChatApp(App[str]):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, self._quit_now)
+                loop.add_signal_handler(number, self._quit_for_signal)
 
-    def _quit_now(self) -> None:
-        if not self.closing:
+    def _quit_for_signal(self) -> None:
+        let_go_of_dead_terminal()
+        if self.closing is None:
             self.call_later(self.action_quit)
 
     def action_interrupt(self) -> None:
         """Ctrl+C: twice in a row quits."""
         now = asyncio.get_running_loop().time()
-        if self.closing or now - self._interrupted < INTERRUPT_SECONDS:
+        if self.closing is not None or now - self._interrupted < INTERRUPT_SECONDS:
             self.call_later(self.action_quit)
             return
         self._interrupted = now
@@ -168,16 +165,22 @@ class ChatApp(App[str]):
 
     async def action_quit(self) -> None:
         """Close the manager while the screen says so, then leave; asked again meanwhile, leave at once."""
-        if self.closing:
+        if self.closing is not None:
+            self.closing.cancel()
             self.exit(self.chat.resumable)
             return
-        self.closing = True
+        # A task of its own: Textual cancels its workers when the app ends for another reason.
+        self.closing = asyncio.create_task(close_manager(self.manager))
+        self.closing.add_done_callback(lambda _: self.exit(self.chat.resumable))
         self.chat.show_closing()
-        self.run_worker(self._leave(), name="close", exit_on_error=False)
 
-    async def _leave(self) -> None:
-        await close_manager(self.manager)
-        self.exit(self.chat.resumable)
+    def panic(self, *renderables: RenderableType) -> None:
+        """Textual's input thread lost the terminal: there is nobody to show a traceback to."""
+        if self.is_headless:
+            super().panic(*renderables)
+        else:
+            log.error("The terminal could not be read")
+            self._quit_for_signal()
 
     def _handle_exception(self, error: Exception) -> None:
         # Textual would print a traceback with all local variables: the log has it, the user gets a sentence.
@@ -223,23 +226,25 @@ def run(
     Raises:
         Ds4chatError: the screen itself failed.
     """
-    _tell_alt_digits()
+    tell_alt_digits()
     app = ChatApp(
         manager,
         session_id=session_id,
         pick=pick,
         theme=theme,
         theme_directories=theme_directories(config_dir),
+        driver_class=ChatDriver,
     )
 
-    async def main() -> str | None:
+    async def main() -> None:
         try:
-            return await app.run_async()
+            await app.run_async()
         finally:
-            if not app.closing:
-                await close_manager(manager)
+            with contextlib.suppress(asyncio.CancelledError):
+                await (app.closing or close_manager(manager))
 
-    result = asyncio.run(main())
+    asyncio.run(main())
+    result = app.chat.resumable
     if app.failure is not None:
         resume = f" The chat is kept: ds4chat --resume {result}." if result else ""
         raise Ds4chatError(f"The chat screen failed ({app.failure}); the log has the details.{resume}")

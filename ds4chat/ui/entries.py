@@ -1,7 +1,7 @@
 """What the transcript is made of: messages, notices and rules, each painting itself into cached lines.
 
-An entry paints for one `Page` (a width and a palette) and keeps the lines until the page or its content changes. Nothing
-here is a widget: the transcript draws the lines and asks for new ones.
+An entry paints for one `Page` (a width and a palette) and keeps the lines until the page or its content
+changes. Nothing here is a widget: the transcript draws the lines and asks for new ones.
 """
 
 from __future__ import annotations
@@ -198,9 +198,9 @@ class UserEntry(MessageEntry):
 class ReplyEntry(MessageEntry):
     """A reply of the model: Markdown, painted block by block.
 
-    Finished blocks keep their lines; the live one is painted again with each change. Inside a fence that grows long, so
-    do the pieces that are full: the price is that a string over several lines can be coloured wrongly at a seam until the
-    fence closes.
+    Finished blocks keep their lines; the live one is painted again with each change. Inside a fence that
+    grows long, so do the pieces that are full: the price is that a string over several lines can be coloured
+    wrongly at a seam until the fence closes.
     """
 
     def __init__(self, message: Message, label: str, status: str = "", severity: str = "information") -> None:

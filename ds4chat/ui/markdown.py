@@ -1,8 +1,8 @@
 """Markdown of a reply, one top-level block at a time: where blocks end, and their painted lines.
 
-Only the last block of a growing text can still change; `take_finished` parts it off, so that everything before it
-is rendered once. Raw HTML is not Markdown here: what looks like a tag is text and is painted as it stands. Imported on
-the first reply that is painted, since Rich's Markdown and Pygments are slow to import.
+Only the last block of a growing text can still change; `take_finished` parts it off, so that everything
+before it is rendered once. Raw HTML is not Markdown here: what looks like a tag is text and is painted as it
+stands. Imported on the first reply that is painted, since Rich's Markdown and Pygments are slow to import.
 """
 
 from __future__ import annotations

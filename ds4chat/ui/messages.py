@@ -1,4 +1,6 @@
-"""Textual messages of the chat screen: the manager's events on their way in, what widgets report on their way up."""
+"""Textual messages of the chat screen: the manager's events on their way in, what widgets report on their
+way up.
+"""
 
 from __future__ import annotations
 

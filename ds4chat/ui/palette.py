@@ -23,7 +23,8 @@ class Palette:
     Attributes:
         base: text of a reply.    muted: secondary text that must stay readable.    faint: rules and hints.
         user: text of the user's messages, on its own background.    user_label, reply_label: who speaks.
-        syntax: name of the Pygments style for code.    markdown: Rich style by Markdown element ("markdown.h1").
+        syntax: name of the Pygments style for code.    markdown: Rich style by Markdown element
+        ("markdown.h1").
     """
 
     base: Style

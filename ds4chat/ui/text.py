@@ -1,7 +1,8 @@
 """Text made safe and cut to a width before it is painted: pure, knows no widget.
 
-What a user pastes or a model writes may hold escape sequences, other control characters or direction overrides. Painted
-raw they would move the cursor, retitle the terminal or turn a line around; here they become visible instead.
+What a user pastes or a model writes may hold escape sequences, other control characters or direction
+overrides. Painted raw they would move the cursor, retitle the terminal or turn a line around; here they
+become visible instead.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def _picture(match: re.Match[str]) -> str:
 def visible(text: str) -> str:
     """The text with control characters and direction overrides shown as what they are (`\x1b` as `␛`).
 
-    Tabs and newlines stay, line and paragraph separators become newlines. Works character by character, so a stream may
-    be cut anywhere.
+    Tabs and newlines stay, line and paragraph separators become newlines. Works character by character, so a
+    stream may be cut anywhere.
     """
     return _UNSAFE.sub(_picture, text)
 

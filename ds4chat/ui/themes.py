@@ -1,7 +1,8 @@
 """Themes as TOML files: those shipped with ds4chat, and the user's own beside config.toml.
 
-A file has all fields of a Textual theme, and may name a Pygments style for code (`syntax`) and colours for Markdown. A
-file that cannot be used is skipped and told about once; a user's theme replaces a shipped one of the same name.
+A file has all fields of a Textual theme, and may name a Pygments style for code (`syntax`) and colours for
+Markdown. A file that cannot be used is skipped and told about once; a user's theme replaces a shipped one of
+the same name.
 """
 
 from __future__ import annotations
@@ -140,7 +141,9 @@ def _check_syntax(name: str) -> None:
 
 
 def load_themes(directories: Iterable[Path]) -> tuple[dict[str, ChatTheme], list[ThemeFailure]]:
-    """All themes by name, later directories winning, and the files that were skipped. A missing directory is empty."""
+    """All themes by name, later directories winning, and the files that were skipped. A missing directory is
+    empty.
+    """
     loaded: dict[str, ChatTheme] = {}
     failed: list[ThemeFailure] = []
     for directory in directories:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ds4chat.checkpoints.policy import (
@@ -149,6 +149,7 @@ def forests(draw: st.DrawFn) -> list[Entry]:
     return draw(st.permutations(entries))
 
 
+@settings(deadline=None)
 @given(forests(), st.integers(0, 5000), st.integers(1, 60_000), st.data())
 def test_any_forest_is_cut_from_the_leaves_and_only_as_far_as_needed(
     entries: list[Entry], need: int, budget: int, data: st.DataObject

@@ -78,7 +78,7 @@ def test_header_offsets_are_those_of_the_design(tmp_path: Path) -> None:
     assert data[144:] == draft.text + ids[8:20] + bytes(range(40))
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20),
     st.binary(max_size=50),
@@ -186,7 +186,7 @@ def test_a_damaged_trailer_makes_only_itself_unusable() -> None:
         pack_trailers([Trailer(b"AAA", 1, b"")])
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.binary(min_size=144, max_size=200), st.booleans())
 def test_any_bytes_are_a_span_or_a_checkpoint_error(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, magic: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ds4chat.checkpoints.policy import (
@@ -47,6 +47,7 @@ def test_store_len_golden_numbers(n: int, policy: Policy, length: int) -> None:
     assert store_len(n, policy) == length
 
 
+@settings(deadline=None)
 @given(st.integers(0, 50_000), policies)
 def test_store_len_is_all_or_an_aligned_length_behind_the_trim(n: int, policy: Policy) -> None:
     length = store_len(n, policy)
@@ -116,6 +117,7 @@ def test_an_anchor_wins_where_reasons_meet() -> None:
     assert frontiers(0, 513, Policy(), cold=True, rewindable=False) == [(512, Reason.COLD)]
 
 
+@settings(deadline=None)
 @given(prompts, policies, st.integers(1, 700), st.booleans(), st.booleans())
 def test_every_frontier_is_a_batch_end_and_no_batch_is_too_long(
     prompt: tuple[int, int, int], policy: Policy, batch: int, cold: bool, rewindable: bool
@@ -135,6 +137,7 @@ def test_every_frontier_is_a_batch_end_and_no_batch_is_too_long(
     assert ends[-2:-1] in ([], [n - 1])
 
 
+@settings(deadline=None)
 @given(prompts, policies, st.integers(1, 700))
 def test_batches_behind_a_cut_do_not_depend_on_where_prefill_began(
     prompt: tuple[int, int, int], policy: Policy, batch: int

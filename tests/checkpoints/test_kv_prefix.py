@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ds4chat.checkpoints.prefix import ROOT, deepest_chain, key_bytes, key_offsets, partial_child, sha1
@@ -99,6 +99,7 @@ def test_a_child_no_longer_than_its_parent_is_passed_over() -> None:
     assert tree.find(key) == [10, 20]
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_any_tree_gives_what_trying_every_chain_gives(data: st.DataObject) -> None:
     alphabet = st.binary(min_size=12, max_size=12).map(lambda b: bytes(x % 2 for x in b))

@@ -50,6 +50,23 @@ def test_buffers_are_written_through_their_address_and_stored(tmp_path: Path) ->
     assert load_chain(store, TALK) == (TALK.tokens, TALK.payload(0, 60))
 
 
+def test_lookups_while_spans_are_written_see_whole_chains(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    results: list[PutResult] = []
+    with Writer(store) as writer:
+        for start in range(0, 60, 2):
+            writer.submit(TALK.draft(start, start + 2), None, results.append)
+        while not writer.flush(0):
+            chain = store.find(TALK.key, 60, 60)
+            assert [span.start for span in chain] == [0, *(span.end for span in chain)][: len(chain)]
+            store.touch(chain[-1:])
+            tokens, _ = load_chain(store, TALK)
+            assert tokens == TALK.tokens[: len(tokens)]
+            assert len(tokens) >= 2 * len(chain)
+    assert [result.outcome for result in results] == [Outcome.STORED] * 30
+    assert load_chain(store, TALK) == (TALK.tokens, TALK.payload(0, 60))
+
+
 def test_flush_waits_for_the_write_and_its_answer() -> None:
     disk = Disk()
     answered: list[PutResult] = []

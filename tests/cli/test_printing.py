@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -198,6 +199,19 @@ def test_ctrl_c_twice_does_not_wait(line: Line, monkeypatch: pytest.MonkeyPatch)
     result = line("-p", "x")
     assert (result.code, result.out) == (130, "half")
     assert FakeManager.made[0].closed
+
+
+def test_ctrl_c_while_the_engine_is_closed_is_no_traceback(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def aclose(self: FakeManager) -> None:
+        interrupt()
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(FakeManager, "aclose", aclose)
+    monkeypatch.setattr(FakeManager, "stop", lambda self, session_id: False)
+    result = line("-p", "x")
+    assert (result.code, result.out, result.err) == (130, "Hello\n", "")
 
 
 def test_ctrl_c_with_nothing_to_stop_leaves_at_once(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:

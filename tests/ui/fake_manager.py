@@ -39,6 +39,7 @@ class FakeManager:
         self.queue: list[tuple[str, int]] = []
         self.running: tuple[str, int, int] | None = None
         self.rested: list[str] = []
+        self.left: list[str] = []
         self.closed = False
         self.auto_ready = True
         self.close_gate: asyncio.Event | None = None
@@ -68,7 +69,8 @@ class FakeManager:
         saved.sort(key=lambda s: (-s.updated, s.id))
         end = None if limit is None else offset + limit
         return [
-            SessionInfo(s.id, s.title, s.model, len(s.messages), 0, s.created, s.updated) for s in saved[offset:end]
+            SessionInfo(s.id, s.title, s.model, len(s.messages), 0, s.created, s.updated)
+            for s in saved[offset:end]
         ]
 
     def new_session(self, system: str | None = None) -> Session:
@@ -86,6 +88,12 @@ class FakeManager:
     def open_read_only(self, session_id: str) -> Session:
         self._read_only.add(session_id)
         return self.sessions[session_id]
+
+    def is_saved(self, session_id: str) -> bool:
+        return bool(self.sessions[session_id].messages)
+
+    def leave_session(self, session_id: str) -> None:
+        self.left.append(session_id)
 
     def is_read_only(self, session_id: str) -> bool:
         return session_id in self._read_only
@@ -184,7 +192,11 @@ class FakeManager:
             self._ids += 1
             reply = index % 2 == 1
             stats: dict[str, float | int | str] = (
-                {"generated_tokens": max(len(text) // 4, 1), "generate_ms": len(text) * 3.0, "cached_tokens": 412}
+                {
+                    "generated_tokens": max(len(text) // 4, 1),
+                    "generate_ms": len(text) * 3.0,
+                    "cached_tokens": 412,
+                }
                 if reply
                 else {}
             )

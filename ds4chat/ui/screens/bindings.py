@@ -1,4 +1,6 @@
-"""The chat screen's keys. None of them is one that terminals keep for themselves or cannot tell from another."""
+"""The chat screen's keys. None of them is one that terminals keep for themselves or cannot tell from
+another.
+"""
 
 from __future__ import annotations
 

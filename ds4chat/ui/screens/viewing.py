@@ -1,4 +1,5 @@
-"""Looking at sessions: which one is on the screen, and keeping what is shown in step with the manager's events.
+"""Looking at sessions: which one is on the screen, and keeping what is shown in step with the manager's
+events.
 
 The half of the chat screen that has no keys. Widgets post up to it, it calls down to them.
 """
@@ -131,9 +132,11 @@ class ViewingScreen(Screen[None]):
 
     @property
     def resumable(self) -> str | None:
-        """Id of the session on the screen when something was said in it."""
+        """Id of the session on the screen when it can be opened again."""
         view = self._views.current
-        return view.session.id if view is not None and not view.is_new else None
+        if view is None or view.is_new or not self.manager.is_saved(view.session.id):
+            return None
+        return view.session.id
 
     def open(self, session_id: str) -> bool:
         """Look at a session; whether that was possible."""
@@ -178,6 +181,8 @@ class ViewingScreen(Screen[None]):
         old = self._views.current
         if old is not None:
             old.draft, old.place = self.prompt.text, self.transcript.place
+            if old.session.id != session.id and not old.is_new:
+                self.manager.leave_session(old.session.id)
         view = self._views.current = self._views.put(session, read_only=read_only)
         self.transcript.model = self.manager.engine.model
         self.clear_selection()

@@ -33,9 +33,11 @@ class Note:
 
 
 class Conversation(Transcript):
-    """Reads the texts from the session itself, which the manager grows; an event only says that there is more.
+    """Reads the texts from the session itself, which the manager grows; an event only says that there is
+    more.
 
-    So a session opened in the middle of a reply shows each character once, whatever events are still on their way.
+    So a session opened in the middle of a reply shows each character once, whatever events are still on their
+    way.
     """
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -92,7 +94,7 @@ class Conversation(Transcript):
                 self._refresh_status(message_id)
             case TurnStarted(message_id=message_id, reply_id=reply_id):
                 self._add_message(reply_id)
-                self._refresh_status(message_id)
+                self._refresh_questions()
                 self._refresh_status(reply_id)
             case TextStreamed(message_id=message_id):
                 self._refresh_status(message_id)
@@ -101,6 +103,7 @@ class Conversation(Transcript):
                 if self.session is not None and self.session.head_id is not None:
                     self._refresh_status(self.session.head_id)
             case TurnEnded(message_id=message_id, reply_id=reply_id):
+                self._refresh_questions()
                 self._refresh_status(message_id)
                 if reply_id is not None:
                     self._refresh_status(reply_id)
@@ -138,6 +141,12 @@ class Conversation(Transcript):
             ahead=self._ahead.get(message.id),
             progress=self._progress.get(session.id) if session is not None else None,
         )
+
+    def _refresh_questions(self) -> None:
+        """A turn may answer several messages that waited together: none of them waits any more."""
+        for message_id, entry in self.messages_with_status():
+            if entry.message.role == "user":
+                self._refresh_status(message_id)
 
     def _refresh_status(self, message_id: int) -> None:
         entry = self.message(message_id)

@@ -13,7 +13,9 @@ from ds4chat.ui.text import visible
 
 
 class PromptBox(TextArea):
-    """Posts `PromptSubmitted` at Enter. Keys that only make sense in the transcript are left to the screen."""
+    """Posts `PromptSubmitted` at Enter. Keys that only make sense in the transcript are left to the
+    screen.
+    """
 
     DEFAULT_CSS = stylesheet(__file__)
 
@@ -66,7 +68,9 @@ class PromptBox(TextArea):
         self._recalled = None
 
     def on_paste(self, event: events.Paste) -> None:
-        """Pasted line ends become newlines, and control characters visible: the terminal must not obey them."""
+        """Pasted line ends become newlines, and control characters visible: the terminal must not obey
+        them.
+        """
         event.text = visible(event.text.replace("\r\n", "\n").replace("\r", "\n"))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -77,12 +81,17 @@ class PromptBox(TextArea):
             else super().check_action(action, parameters)
         )
 
-    def on_key(self, event: events.Key) -> None:
-        """Enter sends. Here, and not by a priority binding: those overtake letters that still wait to be typed."""
-        if event.key == "enter":
+    async def on_key(self, event: events.Key) -> None:
+        """Editing keys act here and now.
+
+        Textual runs bindings only after the key went up through all parents; of keys that come fast, a letter
+        would overtake the Enter or the Backspace before it.
+        """
+        action = EDITING.get(event.key)
+        if action is not None and self.check_action(action.partition("(")[0], ()) is not False:
             event.stop()
             event.prevent_default()
-            self.action_submit()
+            await self.run_action(action)
         elif event.key.startswith("alt+"):
             # Alt and a digit carries the digit as its character; it is a key of the screen, not text.
             event.prevent_default()
@@ -131,3 +140,12 @@ class PromptBox(TextArea):
     def _recall(self, index: int) -> None:
         self.put(self.history_texts[index])
         self._recalled = index
+
+
+EDITING = {
+    key: binding.action
+    for binding in (*TextArea.BINDINGS, *PromptBox.BINDINGS)
+    if isinstance(binding, Binding) and binding.action != "copy"
+    for key in binding.key.split(",")
+}
+"""Action by key: what `TextArea` and the box itself bind."""

@@ -24,7 +24,9 @@ RUNNING, QUEUED, CURRENT = "●", "○", "▸"
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the list. `matched` are the offsets in `title` that a filter found; `note` stands at the right."""
+    """A line of the list. `matched` are the offsets in `title` that a filter found; `note` stands at the
+    right.
+    """
 
     session_id: str
     title: str

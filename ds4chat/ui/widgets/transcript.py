@@ -1,8 +1,8 @@
 """The conversation as a scroll of painted lines.
 
-One widget, whatever the chat's length: entries far from the view have only an estimated height, those near it are
-painted and keep their lines, and a growing reply repaints its last block alone. So neither the layout nor a frame costs
-more when the chat or the reply is longer.
+One widget, whatever the chat's length: entries far from the view have only an estimated height, those near it
+are painted and keep their lines, and a growing reply repaints its last block alone. So neither the layout nor
+a frame costs more when the chat or the reply is longer.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Transcript(ScrollView, can_focus=True):
     # -- content
 
     def show(self, entries: Iterable[Entry], place: tuple[int, int] | None = None) -> None:
-        """Replace everything. `place` is what `place` returned for this conversation before, None for the end."""
+        """Replace everything. `place` is what `place` returned for this conversation before, None for the
+        end.
+        """
         self._entries = list(entries)
         self._by_message = {e.message.id: e for e in self._entries if isinstance(e, MessageEntry)}
         self._heights = []
@@ -109,6 +111,10 @@ class Transcript(ScrollView, can_focus=True):
     def message(self, message_id: int) -> MessageEntry | None:
         """The entry of a message."""
         return self._by_message.get(message_id)
+
+    def messages_with_status(self) -> list[tuple[int, MessageEntry]]:
+        """The messages with a line below or beside them, by id."""
+        return [(id, entry) for id, entry in self._by_message.items() if entry.status]
 
     def touch(self, message_id: int) -> None:
         """A message has changed: paint it with the next frame. Many calls make one paint."""
@@ -181,7 +187,9 @@ class Transcript(ScrollView, can_focus=True):
             self._settling = False
 
     def _set_virtual_size(self, size: Size, height: int) -> None:
-        """Tell the scroll bar the new length. Not through the reactive: that would lay out the whole screen."""
+        """Tell the scroll bar the new length. Not through the reactive: that would lay out the whole
+        screen.
+        """
         if size != self.virtual_size:
             self.set_reactive(Transcript.virtual_size, size)
             self.vertical_scrollbar.window_virtual_size = size.height

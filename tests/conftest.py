@@ -1,0 +1,29 @@
+"""Models for all tests: the starter model, and tiny ones of each memory type written once a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.tiny_models import KINDS, starter_model, write_tiny_models
+
+
+@pytest.fixture(scope="session")
+def starter() -> Path:
+    """The starter model's GGUF. `make test` installs it, so that its absence is a failure and no skip."""
+    path = starter_model()
+    assert path is not None, "the starter model is not installed: run `make test`"
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory, starter: Path) -> dict[str, Path]:
+    """Tiny models by kind: dense, swa, hybrid, recurrent."""
+    return write_tiny_models(tmp_path_factory.mktemp("models"), starter)
+
+
+@pytest.fixture(params=KINDS)
+def tiny_model(request: pytest.FixtureRequest, tiny: dict[str, Path]) -> Path:
+    """One tiny model after the other."""
+    return tiny[request.param]

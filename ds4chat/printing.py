@@ -165,8 +165,7 @@ class _Printer:
             case EngineNotice(message):
                 self._notice(message)
             case WindowMoved(session_id, _, turns) if session_id == self._session_id:
-                left = "1 turn no longer reaches" if turns == 1 else f"{turns} turns no longer reach"
-                self._notice(f"The context was full, so that the oldest {left} the model.")
+                self._line({"type": "window", "turns": turns})
             case TurnStarted(session_id, _, reply_id) if session_id == self._session_id:
                 self._reply_id = reply_id
             case ContextRestored(session_id, tokens, ms) if session_id == self._session_id:

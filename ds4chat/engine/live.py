@@ -152,6 +152,7 @@ class LiveState:
         match self._store.standing(link.name, end_hash):
             case Outcome.STANDS:
                 self._go_on_from(link)
+                self._emit(Stored(self.session, link.name.hex(), parent.end, end, reason.label, 0))
                 return
             case Outcome.TOKENS_DIFFER:
                 return
@@ -231,8 +232,8 @@ class LiveState:
         goes_on = live == len(self.tokens)
         if not goes_on and not self._context.can_rewind(len(self.tokens), live):
             live = 0
-        if self._store is not None and (not goes_on or limit - live >= WORTH_A_LOOK):
-            found = self._restore(prompt, limit, live, began)
+        if self._store is not None and (live == 0 or not goes_on or limit - live >= WORTH_A_LOOK):
+            found = self._restore(session, prompt, limit, live, began)
             if found is not None:
                 return found
         if live < len(self.tokens):
@@ -242,7 +243,7 @@ class LiveState:
                 self.clear()
         return Reuse(prompt, live)
 
-    def _restore(self, prompt: Prompt, limit: int, live: int, began: float) -> Reuse | None:
+    def _restore(self, session: str, prompt: Prompt, limit: int, live: int, began: float) -> Reuse | None:
         """Restore the deepest chain that beats `live` tokens, None when there is none."""
         assert self._store is not None and self._writer is not None
         self._writer.flush(FLUSH_SECONDS)
@@ -272,6 +273,10 @@ class LiveState:
                     continue
                 self.cut_back(agreed)
             self._store.touch(chain)
+            for span in chain:
+                # This session stands on them now, whichever one stored them.
+                reason = Reason(span.header.reason).label
+                self._emit(Stored(session, span.sha1.hex(), span.start, span.end, reason, span.size))
             self._store.set_live_chain([link.name for link in self.chain[1:]])
             ms = (time.perf_counter() - began) * 1000
             return Reuse(prompt, agreed, agreed, len(spans), ms)

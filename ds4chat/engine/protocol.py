@@ -268,7 +268,11 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
 
 
 class Stored(msgspec.Struct, tag="stored", frozen=True):
-    """A span is on disk. `sha1` names it, `reason` is why it was stored, `size` counts the file's bytes."""
+    """The session stands on a span on disk: just stored, restored, or found there.
+
+    Attributes:
+        sha1: its name, hex.    reason: why it was stored.    size: of the file, bytes; 0 when it was not looked at.
+    """
 
     session: str
     sha1: str

@@ -64,15 +64,14 @@ class Entry:
 
 
 def entries(session: Session, path: list[Message], fingerprint: str) -> list[Entry]:
-    """What the engine is given of a path: the system prompt, then the window with empty replies left out.
+    """What the engine is given of a path: the system prompt, then the window with empty replies left out, and with them
+    the questions the engine failed on (one too long for the context would stand in the way for ever).
 
     User's messages that follow one another (one was never answered) become one, because templates want the roles to
     take turns. Sampled ids go along only for the weights that sampled them.
     """
     result = [Entry(ChatMessage("system", session.system), None)] if session.system else []
-    for message in path:
-        if message.role == "assistant" and not message.text and not message.tokens:
-            continue
+    for message in _answerable(path):
         tokens = message.tokens if message.role == "assistant" and message.fingerprint == fingerprint else []
         last = result[-1] if result else None
         if last is not None and last.message.role == message.role:
@@ -81,3 +80,14 @@ def entries(session: Session, path: list[Message], fingerprint: str) -> list[Ent
         else:
             result.append(Entry(ChatMessage(message.role, message.text, tokens), message.id))
     return result
+
+
+def _answerable(path: list[Message]) -> list[Message]:
+    kept: list[Message] = []
+    for message in path:
+        if message.role == "assistant" and not message.text and not message.tokens:
+            while message.state == "failed" and kept and kept[-1].role == "user":
+                kept.pop()
+        else:
+            kept.append(message)
+    return kept

@@ -121,17 +121,17 @@ def test_other_sessions_and_notices_stay_off_standard_output(
     others = [
         TextStreamed("ffffffff", 9, "not mine"),
         EngineNotice("Storing is off: the disk is full."),
-        WindowMoved("0000aaaa", 5, 1),
-        WindowMoved("0000aaaa", 5, 3),
     ]
     monkeypatch.setattr(FakeManager, "script", [*others, *answer("mine")])
     result = line("-p", "x")
     assert result.out == "mine\n"
-    assert result.err == (
-        "ds4chat: Storing is off: the disk is full.\n"
-        "ds4chat: The context was full, so that the oldest 1 turn no longer reaches the model.\n"
-        "ds4chat: The context was full, so that the oldest 3 turns no longer reach the model.\n"
-    )
+    assert result.err == "ds4chat: Storing is off: the disk is full.\n"
+
+
+def test_a_window_that_moved_is_a_line_of_the_event_stream(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeManager, "script", [WindowMoved("0000aaaa", 5, 3), *answer("mine")])
+    result = line("-p", "x", "--output-format", "stream-json")
+    assert '{"type": "window", "turns": 3}' in result.out.splitlines()
 
 
 def test_a_turn_that_fails_is_a_sentence_behind_what_came(

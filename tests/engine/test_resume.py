@@ -94,6 +94,14 @@ def test_a_new_process_computes_only_the_new_text(tiny_model: Path, tmp_path: Pa
     assert started(second).cached_tokens == second.restored
 
 
+def test_a_chat_of_a_few_tokens_is_restored_too(tiny_model: Path, tmp_path: Path) -> None:
+    with EngineRoom(tiny_model, tmp_path) as room:
+        first = room.chat([user("Hi")], stop_after=1)
+    with EngineRoom(tiny_model, tmp_path) as room:
+        rest = room.chat([user("Hi"), first.message], continue_reply=True, max_tokens=2)
+    assert rest.done is not None and rest.done.prefilled_tokens == 1
+
+
 def test_switching_sessions_stores_the_tail_and_comes_back_to_it(tiny_model: Path, tmp_path: Path) -> None:
     a, b = [user(QUESTIONS[0])], [user(QUESTIONS[1])]
     with EngineRoom(tiny_model, None) as room:

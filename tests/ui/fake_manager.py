@@ -47,6 +47,7 @@ class FakeManager:
         self._listeners: list[Callable[[ManagerEvent], None]] = []
         self._read_only: set[str] = set()
         self._ids = 0
+        self._made = 0
 
     # -- SessionManager
 
@@ -74,7 +75,8 @@ class FakeManager:
         ]
 
     def new_session(self, system: str | None = None) -> Session:
-        session = Session(f"{len(self.sessions) + 1:08x}", system=system or "", created=time.time())
+        self._made += 1
+        session = Session(f"{self._made:08x}", system=system or "", created=time.time())
         self.sessions[session.id] = session
         return session
 

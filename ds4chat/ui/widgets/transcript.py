@@ -70,6 +70,9 @@ class Transcript(ScrollView, can_focus=True):
         self._heights = []
         self.following = place is None or place[0] >= len(self._entries)
         self._anchor = None if self.following or place is None else (self._entries[place[0]], place[1])
+        if self._anchor is not None and self._page is not None:
+            # The line is one of the painted entry: its height must not be a guess.
+            self._anchor[0].paint(self._page)
         self._measure_all()
         self.settle()
         self.refresh()

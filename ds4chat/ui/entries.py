@@ -276,6 +276,8 @@ class ReplyEntry(MessageEntry):
         if info is None:
             return render_block(self._live, page.palette, width)
         language, code = info.strip().partition(" ")[0], lines[1:]
+        if not code[-1]:
+            code.pop()
         strips: list[Strip] = []
         for at in range(0, len(code), FENCE_PIECE):
             piece, first = "\n".join(code[at : at + FENCE_PIECE]), at == 0

@@ -7,9 +7,12 @@ it was sampled with wherever the template left its text alone. Must not know: th
 from __future__ import annotations
 
 import bisect
+import codecs
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from functools import cached_property
+from itertools import accumulate, pairwise, takewhile
 from typing import Protocol
 
 from ds4chat.engine.protocol import ChatMessage
@@ -43,7 +46,7 @@ class Prompt:
     Attributes:
         key: the key bytes of all tokens.    key_ends: length of the key after each token, bytes.
         boundaries: token index at which each message begins, its markers included.
-        system_end: token index at which the system block ends, 0 without one.
+        system_end: token index at which the system block (the template's own included) ends, 0 when not known.
     """
 
     tokens: list[int]
@@ -75,28 +78,37 @@ class PromptBuilder:
         reply_follows = continue_reply or not closed or closed[-1].role != "assistant"
         parts = self._template.render([(m.role, m.text) for m in closed], reply_follows=reply_follows)
         tokens: list[int] = []
-        starts: dict[int, int] = {}
+        places: dict[int, tuple[int, int]] = {}
         for part in parts:
             if isinstance(part, Marker):
                 tokens += self._vocabulary.tokenize(part.text.encode(), markers=True)
             else:
-                self._add_run(part, closed, tokens, starts)
+                self._add_run(part, closed, tokens, places)
         bos = self._vocabulary.bos
         if self._vocabulary.adds_bos and bos is not None and (not tokens or tokens[0] != bos):
             tokens.insert(0, bos)
-            starts = {i: at + 1 for i, at in starts.items()}
+            places = {i: (start + 1, end + 1) for i, (start, end) in places.items()}
         if continue_reply:
-            starts[len(closed)] = len(tokens)
             last = messages[-1]
-            tokens += last.tokens or self._vocabulary.tokenize(last.text.encode(), markers=False)
-        return self.of_tokens(tokens, self._boundaries(tokens, starts, messages), messages)
+            places[len(closed)] = len(tokens), len(tokens)
+            tokens += self._reply_so_far(last)
+        boundaries = self._boundaries(tokens, places, len(messages))
+        if boundaries is None:
+            return self._prompt(tokens, _shared_out(len(tokens), messages), 0)
+        first = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
+        system_end = boundaries[first] if first < len(boundaries) else 0
+        return self._prompt(tokens, boundaries, system_end)
 
-    def of_tokens(self, tokens: list[int], boundaries: list[int], messages: Sequence[ChatMessage]) -> Prompt:
-        """A prompt of known tokens."""
+    def _prompt(self, tokens: list[int], boundaries: list[int], system_end: int) -> Prompt:
         pieces = [self.key_piece(t) for t in tokens]
-        first = next((i for i, m in enumerate(messages) if m.role != "system"), None)
-        system_end = boundaries[first] if first is not None and first < len(boundaries) else 0
         return Prompt(tokens, b"".join(pieces), list(accumulate(map(len, pieces))), boundaries, system_end)
+
+    def _reply_so_far(self, reply: ChatMessage) -> list[int]:
+        """The tokens of a reply that goes on: the sampled ones unless the text was changed since."""
+        spelled = Spelling([self._vocabulary.piece(t) for t in reply.tokens], "\r" in reply.text)
+        if reply.tokens and reply.text in (spelled.whole, spelled.text):
+            return reply.tokens
+        return self._plain(reply.text, goes_on=True)
 
     def key_piece(self, token: int) -> bytes:
         """See the function of that name; remembered."""
@@ -123,94 +135,185 @@ class PromptBuilder:
         theirs = len(stored)
         while theirs > 0 and not self._is_control(stored[theirs - 1]):
             theirs -= 1
+        if sum(len(self.key_piece(t)) for t in stored[:theirs]) != (prompt.key_ends[mine - 1] if mine else 0):
+            # A sampled 0xFF can spell a control token's key: not the same text, so only the common tokens count.
+            return prompt
         shift = theirs - mine
-        tokens = stored[:theirs] + prompt.tokens[mine:]
-        pieces = [self.key_piece(t) for t in tokens]
         boundaries = [b + shift if b >= mine else min(b, theirs) for b in prompt.boundaries]
-        system_end = (
-            prompt.system_end + shift if prompt.system_end >= mine else min(prompt.system_end, theirs)
+        end = prompt.system_end
+        return self._prompt(
+            stored[:theirs] + prompt.tokens[mine:],
+            boundaries,
+            end + shift if end >= mine else min(end, theirs),
         )
-        return Prompt(tokens, b"".join(pieces), list(accumulate(map(len, pieces))), boundaries, system_end)
 
     def _is_control(self, token: int) -> bool:
         return self.key_piece(token)[:1] == b"\xff" and self._vocabulary.is_control(token)
 
     def _boundaries(
-        self, tokens: list[int], starts: dict[int, int], messages: Sequence[ChatMessage]
-    ) -> list[int]:
-        if len(starts) == len(messages):
-            bounds: list[int] = []
-            for i in range(len(messages)):
-                at = starts[i]
-                floor = bounds[-1] + 1 if bounds else 0
-                # Walk back over the header to the control token that opens the message.
-                while at > floor and not self._is_control(tokens[at - 1]):
-                    at -= 1
-                bounds.append(at - 1 if at > floor else starts[i])
-            if all(a < b for a, b in pairwise(bounds)):
-                return bounds
-        # No marker tells (or the template rearranged the contents): share the tokens out by length, nothing depends
-        # on it but what falls out.
-        total = sum(len(m.text) + 16 for m in messages) or 1
-        sums = accumulate((len(m.text) + 16 for m in messages), initial=0)
-        return [len(tokens) * done // total for done in sums][:-1]
+        self, tokens: list[int], places: dict[int, tuple[int, int]], count: int
+    ) -> list[int] | None:
+        """Where each message begins, None when the template does not tell. One that was left out begins where the next
+        one does."""
+        bounds: list[int | None] = []
+        floor = 0
+        for i in range(count):
+            if i not in places:
+                bounds.append(None)
+                continue
+            start, end = places[i]
+            if start < floor:
+                return None
+            between = [j for j in range(floor, start) if self._is_control(tokens[j])]
+            if not between:
+                bounds.append(start)
+            elif floor == 0:
+                bounds.append(between[-1])
+            else:
+                # The first one closes the message before, unless it is the only one.
+                bounds.append(between[:2][-1])
+            floor = max(end, 1)
+        if not places:
+            return None
+        known = len(tokens)
+        filled: list[int] = []
+        for bound in reversed(bounds):
+            known = known if bound is None else bound
+            filled.append(known)
+        return filled[::-1]
 
     def _add_run(
-        self, run: Run, messages: list[ChatMessage], tokens: list[int], starts: dict[int, int]
+        self, run: Run, messages: list[ChatMessage], tokens: list[int], places: dict[int, tuple[int, int]]
     ) -> None:
+        """Tokenize a run; text is split only at the edges of sampled ids. `places` gets where contents begin and, so
+        far as it is known, end."""
         at = 0
-        for index, start, end in run.contents:
-            message = messages[index]
-            known = self._sampled(message, run.text, at, start, end)
-            if known is not None:
-                ids, begin = known
-                tokens += self._plain(run.text[at:begin])
-                starts[index] = len(tokens)
-                tokens += ids
-                at = end
-            else:
-                # Not split at the content's edges: the text is tokenized as the one run it is.
-                starts[index] = len(tokens)
-        tokens += self._plain(run.text[at:])
+        unsplit: list[tuple[int, int]] = []
 
-    def _plain(self, text: str) -> list[int]:
-        return self._vocabulary.tokenize(text.encode(), markers=False) if text else []
+        def add_plain(end: int) -> None:
+            text = run.text[at:end]
+            ids = self._plain(text, goes_on=at > 0)
+            if unsplit:
+                ends = list(accumulate(len(self._vocabulary.piece(t)) for t in ids))
+                added = (ends[-1] if ends else 0) - len(text.encode())
+                for index, start in unsplit:
+                    before = len(run.text[at:start].encode()) + added
+                    place = len(tokens) + bisect.bisect_right(ends, before) if start > at else len(tokens)
+                    places.setdefault(index, (place, place))
+                unsplit.clear()
+            tokens.extend(ids)
+
+        for index, start, end in run.contents:
+            if max(start, end) < at:
+                continue
+            sampled = self._sampled(messages[index], run.text, at, start, end)
+            if sampled is None:
+                unsplit.append((index, max(start, at)))
+                continue
+            ids, begin, finish = sampled
+            add_plain(begin)
+            places.setdefault(index, (len(tokens), len(tokens) + len(ids)))
+            tokens.extend(ids)
+            at = finish
+        add_plain(len(run.text))
+
+    def _plain(self, text: str, *, goes_on: bool) -> list[int]:
+        """Tokens of plain text; `goes_on`: behind other text, where tokenizers that begin with a space must not."""
+        if not text:
+            return []
+        ids = self._vocabulary.tokenize(text.encode(), markers=False)
+        if not goes_on or not self._begins_with_space:
+            return ids
+        behind = self._vocabulary.tokenize(b"\n" + text.encode(), markers=False)
+        length = 0
+        for i, token in enumerate(behind):
+            if length == len(b" \n"):
+                return behind[i:]
+            length += len(self._vocabulary.piece(token))
+        return ids
+
+    @cached_property
+    def _begins_with_space(self) -> bool:
+        ids = self._vocabulary.tokenize(b"a", markers=False)
+        return b"".join(map(self._vocabulary.piece, ids)) == b" a"
 
     def _sampled(
         self, message: ChatMessage, text: str, floor: int, start: int, end: int
-    ) -> tuple[list[int], int] | None:
-        """The sampled ids that stand for a content (or its rest) and where in the run they begin, None when they
-        don't fit."""
-        if not message.tokens or message.role != "assistant":
+    ) -> tuple[list[int], int, int] | None:
+        """The sampled ids that stand for a content (or for most of it) and where in the run they begin and end, None
+        when they don't fit.
+
+        A template may have trimmed the content, or cut its front off (`start` is -1: stripped reasoning).
+        """
+        if not message.tokens or message.role != "assistant" or 0 <= start < floor:
             return None
-        pieces = [self._vocabulary.piece(t) for t in message.tokens]
+        spelled = Spelling([self._vocabulary.piece(t) for t in message.tokens], "\r" in message.text)
         if start >= 0:
             content = text[start:end]
-            if _shown(pieces) == content:
-                return message.tokens, start
-            first, last = 0, len(pieces)
-            while first < last and not pieces[first].strip():
-                first += 1
-            while last > first and not pieces[last - 1].strip():
-                last -= 1
-            return (
-                (message.tokens[first:last], start)
-                if first < last and _shown(pieces[first:last]) == content
-                else None
-            )
-        # The front was cut off (stripped reasoning): the longest tail of ids whose bytes end the text.
-        rest = text[floor:end].encode()
-        first = len(pieces)
-        while first > 0 and pieces[first - 1] and rest.endswith(pieces[first - 1]):
-            rest = rest[: len(rest) - len(pieces[first - 1])]
-            first -= 1
-        try:
-            return (message.tokens[first:], floor + len(rest.decode())) if first < len(pieces) else None
-        except UnicodeDecodeError:
+            whole = next((w for w in (spelled.whole, spelled.text) if content in (w, w.strip())), None)
+            if whole is None:
+                return None
+            cut = 0 if content == whole else len(whole) - len(whole.lstrip())
+        else:
+            tails = [(_common_end(w, text[floor:end]), w) for w in (spelled.whole, spelled.text)]
+            tails += [(_common_end(w.rstrip(), text[floor:end]), w.rstrip()) for _n, w in tails]
+            length, whole = max(tails, key=lambda tail: tail[0])
+            start, cut = end - length, len(whole) - length
+        first, last = spelled.tokens_between(cut, cut + end - start)
+        if first >= last:
             return None
+        begin = start + (spelled.bounds[first] or 0) - cut
+        bound = spelled.bounds[last]
+        finish = end if last == len(message.tokens) or bound is None else start + bound - cut
+        return message.tokens[first:last], begin, finish
 
 
-def _shown(pieces: list[bytes]) -> str:
-    """What is stored as the text of sampled tokens: a broken character is U+FFFD, NUL and CR never are."""
-    text = b"".join(pieces).decode("utf-8", "replace").replace("\x00", "")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+class Spelling:
+    """Sampled tokens as the text that is shown and stored of them: a broken character is U+FFFD, NUL and CR never are.
+
+    Attributes:
+        text: of whole characters.    whole: the same and what an unfinished character at the end comes out as.
+        bounds: characters before each token and after the last, None in the middle of a character.
+    """
+
+    def __init__(self, pieces: Sequence[bytes], keep_cr: bool = False) -> None:
+        utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder = utf8 if keep_cr else io.IncrementalNewlineDecoder(utf8, translate=True)
+        out: list[str] = []
+        length = 0
+        self.bounds: list[int | None] = [0]
+        for piece in pieces:
+            out.append(decoder.decode(piece).replace("\x00", ""))
+            length += len(out[-1])
+            self.bounds.append(length if decoder.getstate() == (b"", 0) else None)
+        self.text = "".join(out)
+        self.whole = self.text + decoder.decode(b"", True)
+
+    def tokens_between(self, start: int, end: int) -> tuple[int, int]:
+        """The tokens (first, behind the last) that lie in a range of characters.
+
+        Tokens without text at its edges (control tokens, say) are among them only where it is an edge of the whole.
+        """
+        known = {i: bound for i, bound in enumerate(self.bounds) if bound is not None}
+        first, last = 0, len(self.bounds) - 1
+        if start > 0:
+            first = min((i for i in known if known[i] >= start), key=lambda i: (known[i], -i), default=last)
+        if end < len(self.text):
+            last = max((i for i in known if known[i] <= end), key=lambda i: (known[i], -i))
+        return first, last
+
+
+def _common_end(a: str, b: str) -> int:
+    """Characters that both end with."""
+    pairs = zip(reversed(a), reversed(b), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _shared_out(n_tokens: int, messages: Sequence[ChatMessage]) -> list[int]:
+    """Boundaries by the length of the texts: nothing depends on them but what falls out of the window."""
+    lengths = [len(m.text) + 16 for m in messages]
+    return (
+        [n_tokens * before // sum(lengths) for before in accumulate(lengths, initial=0)][:-1]
+        if lengths
+        else []
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
@@ -185,8 +186,9 @@ class UserEntry(MessageEntry):
         palette = page.palette
         inner = page.measure - 2
         bar = ("▌ ", palette.user_bar)
-        status = clip(self.status, max(inner - len(self.label) - 3, 0))
-        head = fit(self.label, inner - len(status))
+        status = clip(self.status, max(inner - len(self.label) - 4, 0))
+        status += " " if status else ""
+        head = fit(self.label, inner - cell_len(status))
         strips = [_line(page, bar, (head, palette.user_label), (status, palette.user_muted))]
         strips += [
             _line(page, bar, (fit(text, inner), palette.user)) for text in wrap(self._source, inner - 1)

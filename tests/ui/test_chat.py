@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from textual.events import Paste
 
+from ds4chat.ui.screens import viewing
 from ds4chat.ui.screens.switcher import SwitcherScreen
 from ds4chat.ui.widgets.session_list import SessionList
 from tests.ui.driving import running
@@ -242,13 +243,17 @@ async def test_picking_opens_the_switcher_first(manager: FakeManager) -> None:
         assert chat.screen.current_id == session.id
 
 
-async def test_context_is_restored_when_the_eye_rests_or_the_user_types(manager: FakeManager) -> None:
+async def test_context_is_restored_when_the_eye_rests_or_the_user_types(
+    manager: FakeManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sessions = [manager.make(f"S{n}", ["a", "b"], updated=100 - n) for n in range(5)]
+    monkeypatch.setattr(viewing, "REST_SECONDS", 600)
     async with running(manager, session_id=sessions[0].id) as chat:
         await chat.pilot.press("f4", "f4", "f4")
         assert manager.rested == []
-        await chat.pilot.press("x")
+        await chat.pilot.press("x", "y")
         await chat.until(lambda: manager.rested == [sessions[3].id])
+        monkeypatch.setattr(viewing, "REST_SECONDS", 0.01)
         await chat.pilot.press("f4")
         await chat.until(lambda: manager.rested == [sessions[3].id, sessions[4].id])
 

@@ -67,7 +67,9 @@ MARKDOWN = (
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=200))
 def test_blocks_of_a_stream_are_those_of_the_whole(steps: list[int]) -> None:
-    """However a reply is cut into chunks, its blocks end where they end in the whole text, and nothing is lost."""
+    """However a reply is cut into chunks, its blocks end where they end in the whole text, and nothing is
+    lost.
+    """
     whole, rest = take_finished(MARKDOWN)
     blocks, live, at = [], "", 0
     for step in [*steps, len(MARKDOWN)]:
@@ -189,7 +191,7 @@ def test_finding_prefers_whole_words_and_knows_ids() -> None:
         Row("cc33dd44", "Train times"),
         Row("ee55ff66", "Rusty anchor in ice"),
     ]
-    assert [row.session_id for row in find(rows, "rain")][0] == "aa11bb22"
+    assert find(rows, "rain")[0].session_id == "aa11bb22"
     assert [row.session_id for row in find(rows, "cc33")] == ["cc33dd44"]
     assert find(rows, "zzz") == []
     assert find(rows, " ") == rows

@@ -111,6 +111,9 @@ class SessionList(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
         index = self.scroll_offset.y + y
+        if not self.rows and y == 0:
+            words = Segment(clip("    none yet", width), self.get_component_rich_style("session-list--faint"))
+            return Strip([words]).adjust_cell_length(width, self.rich_style)
         if index >= len(self.rows):
             return Strip.blank(width, self.rich_style)
         row = self.rows[index]

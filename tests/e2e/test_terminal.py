@@ -1,0 +1,150 @@
+"""The chat screen in a real pseudo-terminal, on the real engine and the starter model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.program import Program
+from tests.support.terminal import ESCAPE, Terminal, alt, ctrl
+
+LONG = "Write a long story about a whale and a lighthouse keeper, in many sentences."
+READY = r"Enter sends"
+STREAMS = r"◆ SmolLM2.*\n.*\w+ \w+ \w+"
+
+
+@pytest.fixture
+def program(tmp_path: Path, starter: Path) -> Program:
+    (tmp_path / "config.toml").write_text("[sampling]\ntemperature = 0.0\n")
+    return Program(tmp_path)
+
+
+def saved(program: Program, session: str) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = json.loads(program.run("show", session, "--json").stdout)["messages"]
+    return messages
+
+
+def sessions(program: Program) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(program.run("ls", "--json").stdout)
+    return listed
+
+
+def test_two_sessions_switch_while_one_streams_quit_and_resume(program: Program) -> None:
+    with Terminal(program) as terminal:
+        terminal.until(READY)
+        terminal.send_message(LONG)
+        terminal.until(STREAMS)
+        terminal.type(ctrl("n"))
+        terminal.until("New chat")
+        terminal.send_message("Name a colour.")
+        terminal.until("queued|waiting|behind")
+        terminal.type(alt("2"))
+        terminal.until(r"You\n.*Write a long story")
+        terminal.type(ESCAPE)
+        terminal.until("stopped")
+        terminal.type(alt("1"))
+        terminal.until(r"You\n.*Name a colour")
+        terminal.until(r"\d+ tokens · \d+ tok/s")
+        terminal.type(ctrl("q"))
+        assert terminal.wait_end() == 0
+        terminal.assert_clean()
+        resume = terminal.last_line
+    ids = {s["title"]: s["id"] for s in sessions(program)}
+    assert resume == f"ds4chat --resume {ids['Name a colour.']}"
+    first = saved(program, ids["Name a colour."])
+    assert [m["role"] for m in first] == ["user", "assistant"]
+    with Terminal(program, *resume.split()[1:]) as terminal:
+        terminal.until(r"You\n.*Name a colour", timeout=10)
+        terminal.until(r"restored \d+ tokens in \d+")
+        terminal.send_message("And another one?")
+        terminal.until(r"And another one(.|\n)*\d+ tokens · \d+ tok/s · \d+ cached")
+        terminal.type(ctrl("q"))
+        assert terminal.wait_end() == 0
+    reply = saved(program, ids["Name a colour."])[-1]
+    assert reply["stats"]["prefilled_tokens"] < 24
+    assert reply["stats"]["cached_tokens"] > reply["stats"]["prefilled_tokens"]
+
+
+def test_the_prompt_takes_text_while_the_model_loads(program: Program) -> None:
+    with Terminal(program) as terminal:
+        terminal.until(r"loading|Write already")
+        terminal.send_message("Name a colour.")
+        terminal.until(r"\d+ tokens · \d+ tok/s")
+        assert "Name a colour." in terminal.text
+
+
+def test_the_engine_killed_in_the_middle_of_a_reply(program: Program) -> None:
+    with Terminal(program) as terminal:
+        terminal.until(READY)
+        terminal.send_message(LONG)
+        terminal.until(STREAMS)
+        os.kill(terminal.engine, signal.SIGKILL)
+        terminal.until("ended by SIGKILL")
+        terminal.until("cut off")
+        terminal.send_message("Name a colour.")
+        terminal.until(r"Name a colour(.|\n)*◆ SmolLM2")
+        terminal.until(r"\d+ tokens · \d+ tok/s|stopped", timeout=90)
+
+
+def test_everything_killed_in_the_middle_of_a_reply(program: Program) -> None:
+    with Terminal(program) as terminal:
+        terminal.until(READY)
+        terminal.send_message(LONG)
+        terminal.until(STREAMS)
+        # The promise is half a second: wait for words beyond the first line, then ask what of that line is kept.
+        first = re.search(r"◆ SmolLM2.*\n\W*((?:\w+ ){3})", terminal.text)
+        assert first is not None
+        terminal.until(r"◆ SmolLM2.*\n(.*\w.*\n){2}")
+        engine = terminal.engine
+        terminal.process.kill(signal.SIGKILL)
+        os.kill(engine, signal.SIGKILL)
+        terminal.wait_end()
+    (session,) = sessions(program)
+    kept = saved(program, session["id"])[-1]
+    assert kept["role"] == "assistant" and first[1].strip() in kept["text"]
+    with Terminal(program, "--resume", session["id"]) as terminal:
+        terminal.until(re.escape(first[1].strip()), timeout=10)
+        terminal.until("cut off")
+        terminal.until(READY)
+        terminal.send_message("Name a colour.")
+        terminal.until(r"Name a colour(.|\n)*\d+ tokens · \d+ tok/s")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_a_clean_terminal_and_the_reply(program: Program, number: signal.Signals) -> None:
+    with Terminal(program) as terminal:
+        terminal.until(READY)
+        terminal.send_message(LONG)
+        terminal.until(STREAMS)
+        terminal.process.kill(number)
+        terminal.wait_end()
+        terminal.assert_clean()
+    (session,) = sessions(program)
+    assert saved(program, session["id"])[-1]["text"]
+    assert program.kv_files, "the tail was stored"
+
+
+def test_ctrl_c_twice_quits_cleanly(program: Program) -> None:
+    with Terminal(program) as terminal:
+        terminal.until(READY)
+        terminal.type(ctrl("c"))
+        terminal.until("(?i)again")
+        terminal.type(ctrl("c"))
+        assert terminal.wait_end() == 0
+        terminal.assert_clean()
+    assert sessions(program) == []
+
+
+def test_a_tiny_terminal(program: Program) -> None:
+    with Terminal(program, columns=40, rows=10) as terminal:
+        terminal.send_message("Name a colour.")
+        terminal.until(r"◆|colour")
+        terminal.type(ctrl("q"))
+        assert terminal.wait_end() == 0
+        terminal.assert_clean()

@@ -1,0 +1,135 @@
+"""Ending the screen from outside, in a real pseudo-terminal: the chat is saved, the terminal left clean."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 30
+
+
+class Terminal:
+    """The screen in a terminal of 90 by 24; `output` is all it has written."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+        self.output = b""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(ROOT)
+            os.environ["TERM"] = "xterm-256color"
+            os.execv(sys.executable, [sys.executable, "-m", "tests.ui.screen_process", str(marker)])
+        ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 90, 0, 0))
+
+    def until(self, text: bytes) -> None:
+        end = time.monotonic() + SECONDS
+        while text not in self.output:
+            assert time.monotonic() < end, self.output[-2000:]
+            if select.select([self.fd], [], [], 0.1)[0]:
+                self.output += os.read(self.fd, 65536)
+
+    def ended(self) -> int:
+        """Exit status, after reading what is left."""
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            if self.fd >= 0 and select.select([self.fd], [], [], 0.05)[0]:
+                try:
+                    self.output += os.read(self.fd, 65536)
+                except OSError:
+                    self.close()
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            if self.fd < 0:
+                time.sleep(0.05)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        raise AssertionError("the screen did not end")
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path / "marker")
+    try:
+        terminal.until(b"an answer")
+        yield terminal
+    finally:
+        terminal.close()
+
+
+def assert_clean(terminal: Terminal) -> None:
+    assert terminal.marker.read_text() == "00000001 True"
+    assert b"Traceback" not in terminal.output
+    assert b"left 00000001" in terminal.output
+    after = terminal.output
+    for entered, left in (
+        (b"\x1b[?1049h", b"\x1b[?1049l"),
+        (b"\x1b[?1003h", b"\x1b[?1003l"),
+        (b"\x1b[?25l", b"\x1b[?25h"),
+    ):
+        assert after.rfind(left) > after.rfind(entered)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals(terminal: Terminal, number: signal.Signals) -> None:
+    os.kill(terminal.pid, number)
+    assert terminal.ended() == 0
+    assert_clean(terminal)
+
+
+def test_ctrl_c_twice(terminal: Terminal) -> None:
+    os.write(terminal.fd, b"\x03")
+    terminal.until(b"Ctrl+C again quits")
+    os.write(terminal.fd, b"\x03")
+    assert terminal.ended() == 0
+    assert_clean(terminal)
+
+
+def test_a_terminal_that_vanishes(terminal: Terminal) -> None:
+    terminal.close()
+    assert terminal.ended() == 0
+    assert terminal.marker.read_text() == "00000001 True"
+
+
+def test_letters_that_come_fast_keep_their_order(terminal: Terminal) -> None:
+    """What arrives in one read is typed in order: no key overtakes another, Alt and a digit is not text."""
+    os.write(terminal.fd, b"ab\x7fc\nd\rnext")
+    terminal.until(b"next")
+    os.write(terminal.fd, b"\x11")
+    assert terminal.ended() == 0
+    for text in (b"ac", b"next"):
+        assert text in terminal.output
+
+
+def test_the_screen_starts_without_what_only_replies_need() -> None:
+    code = "import sys, ds4chat.ui.app; print([m for m in sys.argv[1:] if m in sys.modules])"
+    modules = [
+        "rich.markdown",
+        "markdown_it",
+        "pygments",
+        "sqlite3",
+        "llama_cpp",
+        "ds4chat.sessions.database",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *modules], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -182,7 +182,9 @@ def table(result: Result) -> str:
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name.ljust(width)}  {value}" for name, value in rows]
-    limits = f"restore / prefill at most 1/{round(1 / MAX_RATIO)}, fewer than {MAX_PREFILLED} tokens prefilled"
+    limits = (
+        f"restore / prefill at most 1/{round(1 / MAX_RATIO)}, fewer than {MAX_PREFILLED} tokens prefilled"
+    )
     lines.append(f"{'holds' if result.holds else 'DOES NOT HOLD'}: {limits}")
     return "\n".join(lines)
 

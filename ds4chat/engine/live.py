@@ -117,6 +117,12 @@ class LiveState:
         self.tokens = []
         self.chain = [Link.root()]
 
+    def forget(self, session: str) -> None:
+        """Drop the live state if it is this session's, its tail unstored."""
+        if session == self.session:
+            self.clear()
+            self.session = ""
+
     def decode(self, tokens: list[int], *, logits: bool) -> None:
         """Compute tokens at the end of the live state. Raises llama.DecodeError with `tokens` unchanged."""
         self._context.decode(tokens, len(self.tokens), logits=logits)

@@ -133,11 +133,23 @@ class Cancel(msgspec.Struct, tag="cancel", frozen=True):
     turn: int
 
 
+class Forget(msgspec.Struct, tag="forget", frozen=True, omit_defaults=True):
+    """A session was deleted: drop its live state and delete these checkpoints, and what only they stand on.
+
+    Attributes:
+        spans: names in hex.    keep: names in hex of those that other sessions stand on.
+    """
+
+    session: str
+    spans: list[str] = []
+    keep: list[str] = []
+
+
 class Quit(msgspec.Struct, tag="quit", frozen=True):
     """Store the tail, then go. End of input means the same."""
 
 
-Command = Load | Generate | Prepare | Cancel | Quit
+Command = Load | Generate | Prepare | Cancel | Forget | Quit
 
 # ---- events: child to parent ------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from ds4chat.engine.protocol import (
     Command,
     Event,
     Failed,
+    Forget,
     Generate,
     KvOptions,
     Load,
@@ -114,6 +115,8 @@ class Engine(threading.Thread):
                 break
             if isinstance(command, Load):
                 self._load(command)
+            elif isinstance(command, Forget):
+                self._forget(command)
             elif isinstance(command, Generate | Prepare):
                 self._work(command)
                 store_idle_at = time.monotonic() + IDLE_SECONDS
@@ -148,6 +151,17 @@ class Engine(threading.Thread):
             self._emit(Failed(*key, "The engine failed on this turn (the log has the details): send again."))
         finally:
             self._cancelled.discard(key)
+
+    def _forget(self, command: Forget) -> None:
+        """Nothing of a deleted session may reach the disk again, so its live state goes first."""
+        if self._turns is not None:
+            self._turns.live.forget(command.session)
+        if self._store is not None and self._writer is not None and command.spans:
+            self._writer.flush(GRACE_SECONDS)
+            try:
+                self._store.remove(map(bytes.fromhex, command.spans), map(bytes.fromhex, command.keep))
+            except (OSError, ValueError):
+                log.exception("checkpoints of a deleted session stay")
 
     def _load(self, command: Load) -> None:
         try:

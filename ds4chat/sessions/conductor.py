@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ds4chat.engine.protocol import (
@@ -19,6 +19,7 @@ from ds4chat.engine.protocol import (
     Done,
     Event,
     Failed,
+    Forget,
     Generate,
     Notice,
     Prefill,
@@ -77,6 +78,7 @@ class Conductor:
         self._waiters: dict[str, list[asyncio.Future[ev.TurnEnded]]] = {}
         self._save_timer: asyncio.TimerHandle | None = None
         self._closing = False
+        self._to_forget: list[Forget] = []
 
     def send(self, session_id: str, text: str) -> Message:
         """Append the user's message and queue its turn. Raises UsageError for blank text, SessionLockedError when
@@ -180,6 +182,17 @@ class Conductor:
         """The user looks at the session again before it could be put away."""
         self._left.discard(session_id)
 
+    def forget(self, session_id: str, spans: list[str], keep: Iterable[str]) -> None:
+        """A session was deleted: nothing of it stays in the engine or comes onto the disk again."""
+        if self._resting == session_id:
+            self._resting = ""
+        self._to_forget.append(Forget(session_id, spans, list(keep)))
+        self._send_forgets()
+
+    def _send_forgets(self) -> None:
+        while self._to_forget and self.host.is_ready:
+            self.host.send(self._to_forget.pop(0))
+
     def leave(self, session_id: str) -> None:
         """Put the session away, as soon as nothing of it runs or waits."""
         self._left.add(session_id)
@@ -254,6 +267,9 @@ class Conductor:
             turn.reply.state = "streaming"
             self._write(self._shelf.db.set_state, turn.reply.id, "streaming")
         self._emit(ev.TurnStarted(session.id, turn.user_id, turn.reply.id))
+        for ahead, waiting in enumerate(self._queue):
+            if not waiting.running:
+                self._emit(ev.TurnQueued(waiting.session_id, waiting.user_id, ahead))
         self._ask(turn, session)
 
     def _ask(self, turn: Turn, session: Session) -> None:
@@ -337,6 +353,7 @@ class Conductor:
         self._emit(ev.EngineChanged(status))
         if status.phase == "ready":
             self._live, self._preparing = ("", None), None
+            self._send_forgets()
             self._pump()
             self._prepare()
         elif status.phase == "failed":

@@ -110,16 +110,15 @@ class SessionManager:
         self._shelf.rename(session_id, title)
         self._emit(ev.SessionListChanged())
 
-    def delete_session(self, session_id: str) -> list[str]:
-        """Delete a session for good; returns the checkpoints only it stood on. Raises SessionLockedError,
-        UsageError."""
+    def delete_session(self, session_id: str) -> None:
+        """Delete a session for good, and the checkpoints only it stood on. Raises SessionLockedError, UsageError."""
         if self.is_busy(session_id):
             raise UsageError(
                 "A reply is being written in this session: stop it first, then delete the session."
             )
         spans = self._shelf.delete(session_id)
+        self._conductor.forget(session_id, spans, self._shelf.db.all_spans())
         self._emit(ev.SessionListChanged())
-        return spans
 
     # ---- chat ----
 

@@ -48,7 +48,7 @@ def message_status(
         progress: prompt tokens computed of those to compute, while its reply waits for them.
     """
     state = message.state
-    if state == "failed" or error:
+    if state == "failed" or (error and state not in UNFINISHED):
         return (f"failed: {error}" if error else "failed"), "error"
     if message.role == "user":
         if state == "queued":

@@ -128,7 +128,9 @@ def test_other_sessions_and_notices_stay_off_standard_output(
     assert result.err == "ds4chat: Storing is off: the disk is full.\n"
 
 
-def test_a_window_that_moved_is_a_line_of_the_event_stream(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_that_moved_is_a_line_of_the_event_stream(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(FakeManager, "script", [WindowMoved("0000aaaa", 5, 3), *answer("mine")])
     result = line("-p", "x", "--output-format", "stream-json")
     assert '{"type": "window", "turns": 3}' in result.out.splitlines()

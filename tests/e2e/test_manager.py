@@ -29,7 +29,9 @@ async def test_two_sessions_one_streams_while_the_other_waits(tiny: dict[str, Pa
         await room.until(TextStreamed, lambda e: e.session_id == a)
         room.manager.send(b, "And a short one.")
         assert room.manager.busy_sessions() == {a: "running", b: "queued"}
-        assert await room.until(TurnQueued, lambda e: e.session_id == b) == TurnQueued(b, room.manager.open_session(b).path()[0].id, 1)
+        assert await room.until(TurnQueued, lambda e: e.session_id == b) == TurnQueued(
+            b, room.manager.open_session(b).path()[0].id, 1
+        )
         ended_a = await room.until(TurnEnded, lambda e: e.session_id == a)
         ended_b = await room.until(TurnEnded, lambda e: e.session_id == b)
         assert ended_a.stats.generated_tokens == 60 and ended_b.stats.generated_tokens == 60
@@ -38,7 +40,9 @@ async def test_two_sessions_one_streams_while_the_other_waits(tiny: dict[str, Pa
         assert [m.role for m in room.manager.open_session(b).path()] == ["user", "assistant"]
 
 
-async def test_what_is_sent_twice_while_waiting_is_answered_once(tiny: dict[str, Path], tmp_path: Path) -> None:
+async def test_what_is_sent_twice_while_waiting_is_answered_once(
+    tiny: dict[str, Path], tmp_path: Path
+) -> None:
     async with manager_room(tiny["dense"], tmp_path, start=False) as room:
         session = room.manager.new_session()
         room.manager.send(session.id, "First half,")
@@ -99,7 +103,9 @@ async def test_the_engine_killed_in_the_middle_of_a_reply(tiny: dict[str, Path],
         assert reply.text == shown
         notice = room.of(EngineNotice)[0]
         assert notice.session_id == session.id
-        assert notice.message == "The engine was ended by SIGKILL and is started again; what was shown is kept."
+        assert (
+            notice.message == "The engine was ended by SIGKILL and is started again; what was shown is kept."
+        )
         await room.until(EngineChanged, lambda e: e.status.phase == "ready", after=room.events.index(ended))
         room.manager._conductor._max_tokens = 8
         again = await room.ask(session.id, "Go on.")
@@ -134,7 +140,9 @@ async def test_a_model_that_cannot_be_loaded_fails_the_turn_and_keeps_the_text(
         assert [m.text for m in session.path()] == ["Hello?"]
 
 
-async def test_forty_turns_in_512_tokens_keep_the_system_prompt(tiny: dict[str, Path], tmp_path: Path) -> None:
+async def test_forty_turns_in_512_tokens_keep_the_system_prompt(
+    tiny: dict[str, Path], tmp_path: Path
+) -> None:
     async with manager_room(
         tiny["dense"], tmp_path, n_ctx=512, max_tokens=30, system="You answer in verse."
     ) as room:
@@ -186,7 +194,9 @@ async def test_a_message_larger_than_the_context_fails_with_a_sentence(
         assert ended.state == "length", "the chat goes on without it"
 
 
-async def test_a_session_open_elsewhere_is_locked_and_can_be_forked(tiny: dict[str, Path], tmp_path: Path) -> None:
+async def test_a_session_open_elsewhere_is_locked_and_can_be_forked(
+    tiny: dict[str, Path], tmp_path: Path
+) -> None:
     async with manager_room(tiny["dense"], tmp_path) as first:
         session = first.manager.new_session()
         await first.ask(session.id, "Tell me something.")
@@ -248,7 +258,9 @@ async def test_a_quit_in_the_middle_of_a_reply_marks_it_cut_and_stores_the_tail(
         assert again.path()[-1].tokens[: len(saved.tokens)] == saved.tokens
 
 
-async def test_the_sessions_checkpoints_are_known_to_the_database(tiny: dict[str, Path], tmp_path: Path) -> None:
+async def test_the_sessions_checkpoints_are_known_to_the_database(
+    tiny: dict[str, Path], tmp_path: Path
+) -> None:
     async with manager_room(tiny["dense"], tmp_path) as room:
         session = room.manager.new_session()
         await room.ask(session.id, "Tell me something.")
@@ -266,3 +278,34 @@ async def test_blank_text_is_refused(tiny: dict[str, Path], tmp_path: Path) -> N
         with pytest.raises(UsageError):
             room.manager.continue_reply(session.id)
         assert session.path() == []
+
+
+async def test_a_deleted_session_leaves_neither_checkpoints_nor_its_tail(
+    tiny: dict[str, Path], tmp_path: Path
+) -> None:
+    async with manager_room(tiny["dense"], tmp_path) as room:
+        kept, gone = room.manager.new_session(), room.manager.new_session()
+        await room.ask(kept.id, "Tell me something.")
+        await room.ask(gone.id, "A secret of mine.")
+        await room.ask(kept.id, "And more.")
+        await room.ask(gone.id, "Another secret.")
+        room.manager.delete_session(gone.id)
+        assert [s.id for s in room.manager.list_sessions()] == [kept.id]
+    left = [path.read_bytes() for path in (tmp_path / "kv").rglob("*.kv")]
+    assert left and not any(b"secret" in data for data in left)
+    assert any(b"Tell me something" in data for data in left)
+
+
+async def test_the_session_brings_its_own_model(tiny: dict[str, Path], tmp_path: Path) -> None:
+    async with manager_room(tiny["dense"], tmp_path) as room:
+        a = room.manager.new_session()
+        await room.ask(a.id, "Tell me something.")
+    async with manager_room(tiny["recurrent"], tmp_path) as room:
+        b = room.manager.new_session()
+        await room.ask(b.id, "Tell me something.")
+        assert room.manager.engine.model == "recurrent"
+        room.manager.open_session(a.id)
+        ended = await room.ask(a.id, "And more.")
+        assert room.manager.engine.model == "dense"
+        assert ended.stats.cached_tokens > 0, "its checkpoints are found again"
+        assert [m.model for m in room.manager.open_session(a.id).path() if m.model] == ["dense", "dense"]

@@ -50,7 +50,11 @@ def test_three_questions_in_three_processes_compute_only_the_new_text(program: P
 
 def test_a_long_imported_chat_is_read_and_not_computed_again(program: Program, tmp_path: Path) -> None:
     story = [
-        (role, f"{role} speaks for the {i}th time of the harbour, its boats, the weather and the price of fish. " * 4)
+        (
+            role,
+            f"{role} speaks for the {i}th time of the harbour, its boats, the weather and the price of fish. "
+            * 4,
+        )
         for i in range(8)
         for role in ("user", "assistant")
     ]
@@ -96,7 +100,9 @@ def test_typed_markers_reach_the_model_as_text_and_the_chat_resumes(program: Pro
 
 def test_a_kill_of_everything_in_the_middle_of_a_reply_loses_nothing_shown(program: Program) -> None:
     running = subprocess.Popen(
-        program.command("-p", "Write a long story about a whale.", "--output-format", "stream-json", "--temperature", "0"),
+        program.command(
+            "-p", "Write a long story about a whale.", "--output-format", "stream-json", "--temperature", "0"
+        ),
         env=program.env,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -130,7 +136,9 @@ def test_a_kill_of_everything_in_the_middle_of_a_reply_loses_nothing_shown(progr
 
 
 def test_standard_input_is_the_prompt_without_a_terminal(program: Program) -> None:
-    done = program.run("--temperature", "0", stdin="What is the capital city of France? Answer in one word.\n")
+    done = program.run(
+        "--temperature", "0", stdin="What is the capital city of France? Answer in one word.\n"
+    )
     assert done.returncode == 0
     assert "Paris" in done.stdout
     nothing = program.run()

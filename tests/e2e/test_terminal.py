@@ -16,7 +16,7 @@ from tests.support.terminal import ESCAPE, Terminal, alt, ctrl
 
 LONG = "Write a long story about a whale and a lighthouse keeper, in many sentences."
 READY = r"Enter sends"
-STREAMS = r"◆ SmolLM2.*\n.*\w+ \w+ \w+"
+STREAMS = r"◆ SmolLM2.*\n\W+(?!reading|restor)\w+ \w+ \w+"
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_everything_killed_in_the_middle_of_a_reply(program: Program) -> None:
         terminal.send_message(LONG)
         terminal.until(STREAMS)
         # The promise is half a second: wait for words beyond the first line, then ask what of that line is kept.
-        first = re.search(r"◆ SmolLM2.*\n\W*((?:\w+ ){3})", terminal.text)
+        first = re.search(r"◆ SmolLM2.*\n\W*(\w+ \w+ \w+)", terminal.text)
         assert first is not None
         terminal.until(r"◆ SmolLM2.*\n(.*\w.*\n){2}")
         engine = terminal.engine
@@ -143,8 +143,9 @@ def test_ctrl_c_twice_quits_cleanly(program: Program) -> None:
 
 def test_a_tiny_terminal(program: Program) -> None:
     with Terminal(program, columns=40, rows=10) as terminal:
+        terminal.until("Enter sends")
         terminal.send_message("Name a colour.")
-        terminal.until(r"◆|colour")
+        terminal.until(r"\d+ tokens")
         terminal.type(ctrl("q"))
         assert terminal.wait_end() == 0
         terminal.assert_clean()

@@ -14,7 +14,9 @@ QUESTIONS = [
     "And the mountains? I would like to hear of snow, of passes and of the people who live up there.",
     "Thank you. One more word about rivers, please.",
 ]
-SYSTEM = "You are a patient guide. You answer in plain words. You never hurry, and you like long sentences. " * 4
+SYSTEM = (
+    "You are a patient guide. You answer in plain words. You never hurry, and you like long sentences. " * 4
+)
 
 
 def uninterrupted(model: Path, kv_dir: Path | None, max_tokens: int = 40, **load: object) -> list[Reply]:
@@ -29,8 +31,10 @@ def uninterrupted(model: Path, kv_dir: Path | None, max_tokens: int = 40, **load
     return replies
 
 
-def broken_up(model: Path, kv_dir: Path, cuts: list[int | None], max_tokens: int = 40, **load: object) -> list[Reply]:
-    """The same with a process each turn; where `cuts` has a number the reply is quit after so many tokens and continued."""
+def broken_up(
+    model: Path, kv_dir: Path, cuts: list[int | None], max_tokens: int = 40, **load: object
+) -> list[Reply]:
+    """The same with a process each turn; a number in `cuts` quits the reply after so many tokens and continues it."""
     history: list[ChatMessage] = [system(SYSTEM)]
     replies = []
     for i, (question, cut) in enumerate(zip(QUESTIONS, cuts, strict=True)):
@@ -139,7 +143,9 @@ def test_a_changed_past_is_recomputed_from_where_it_changed(tiny_model: Path, tm
         alone = room.chat(edited, cold=False)
     assert with_past.tokens == alone.tokens
     assert with_past.done is not None
-    assert with_past.done.cached_tokens > len(SYSTEM) // 8, "the system prompt and the first question are kept"
+    assert with_past.done.cached_tokens > len(SYSTEM) // 8, (
+        "the system prompt and the first question are kept"
+    )
 
 
 def test_prepare_restores_ahead_of_the_next_message(tiny_model: Path, tmp_path: Path) -> None:
@@ -155,7 +161,9 @@ def test_prepare_restores_ahead_of_the_next_message(tiny_model: Path, tmp_path: 
     assert second.done.cached_tokens >= prepared.live_tokens
 
 
-def test_a_cold_prompt_stores_the_system_block_for_other_sessions(tiny: dict[str, Path], tmp_path: Path) -> None:
+def test_a_cold_prompt_stores_the_system_block_for_other_sessions(
+    tiny: dict[str, Path], tmp_path: Path
+) -> None:
     with EngineRoom(tiny["dense"], tmp_path) as room:
         room.chat([system(SYSTEM), user(QUESTIONS[0])], session="a")
     with EngineRoom(tiny["dense"], tmp_path) as room:

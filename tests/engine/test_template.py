@@ -40,7 +40,8 @@ FAMILIES = {
     "headers with bos and trim": Family(
         "{{ bos_token }}{% for m in messages %}"
         "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content | trim + '<|eot_id|>' }}"
-        "{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}",
+        "{% endfor %}{% if add_generation_prompt %}"
+        "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}",
         ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
         "<|begin_of_text|>",
         "<|eot_id|>",
@@ -58,8 +59,8 @@ FAMILIES = {
         "<eos>",
     ),
     "instructions in brackets, strict alternation": Family(
-        "{%- if messages[0].role == 'system' %}{% set system = messages[0].content %}{% set loop_messages = messages[1:] %}"
-        "{%- else %}{% set loop_messages = messages %}{% endif %}{{ bos_token }}"
+        "{%- if messages[0].role == 'system' %}{% set system = messages[0].content %}"
+        "{% set loop_messages = messages[1:] %}{%- else %}{% set loop_messages = messages %}{% endif %}{{ bos_token }}"
         "{%- for m in loop_messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
         "{{ raise_exception('roles must alternate') }}{% endif %}"
         "{%- if m.role == 'user' %}{% if loop.last and system is defined %}"
@@ -97,8 +98,8 @@ FAMILIES = {
         ("<|start|>", "<|end|>", "<|message|>"),
     ),
     "contents as json": Family(
-        "{% for m in messages %}{{ '<|turn|>' }}{{ {'role': m.role, 'content': m.content} | tojson }}{{ '<|turn_end|>' }}"
-        "{% endfor %}{% if add_generation_prompt %}{{ '<|turn|>' }}{% endif %}",
+        "{% for m in messages %}{{ '<|turn|>' }}{{ {'role': m.role, 'content': m.content} | tojson }}"
+        "{{ '<|turn_end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|turn|>' }}{% endif %}",
         ("<|turn|>", "<|turn_end|>"),
     ),
     "breaks, macros and blocks for training": Family(
@@ -409,6 +410,7 @@ def test_the_insides_of_the_program_render_as_nothing(source: str) -> None:
         "{{ " + "(" * 500 + "1" + ")" * 500 + " }}",
         "{% break %}",
     ],
+    ids=lambda source: source[:20],
 )
 def test_a_template_that_does_not_compile_is_a_template_error(source: str) -> None:
     with pytest.raises(TemplateError):
@@ -426,28 +428,8 @@ def test_no_messages_at_all(family: Family) -> None:
 # ---- whatever is typed ------------------------------------------------------------------------------------------
 
 ALL_CONTROLS = sorted({c for family in FAMILIES.values() for c in family.controls})
-PIECES = [
-    *ALL_CONTROLS,
-    "<|",
-    "|>",
-    "<",
-    ">",
-    "im_end",
-    "[INST]",
-    "[/INST]",
-    " ",
-    "\n",
-    "\t",
-    "\ufdd0",
-    "\ufdd1",
-    "😀",
-    "é",
-    "'",
-    '"',
-    "{{",
-    "{%",
-    "\\n",
-]
+LOOKALIKES = ["<|", "|>", "<", ">", "im_end", "[INST]", "[/INST]", "{{", "{%", "'", '"', "\\n"]
+PIECES = [*ALL_CONTROLS, *LOOKALIKES, " ", "\n", "\t", "\ufdd0", "\ufdd1", "😀", "é"]
 typed = st.one_of(st.text(max_size=20), st.lists(st.sampled_from(PIECES), max_size=8).map("".join)).filter(
     # Lone surrogates do not get into a session; a reply's reasoning is the template's business.
     lambda text: "</think>" not in text and not re.search("[\ud800-\udfff]", text)
@@ -456,7 +438,7 @@ typed = st.one_of(st.text(max_size=20), st.lists(st.sampled_from(PIECES), max_si
 
 @pytest.mark.parametrize("name", KEEPS_ALL)
 @given(texts=st.lists(typed, min_size=3, max_size=3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_content_stays_itself_between_the_templates_own_markers(name: str, texts: list[str]) -> None:
     template = FAMILIES[name].template()
     roles = ("user", "assistant", "user")
@@ -464,17 +446,12 @@ def test_any_content_stays_itself_between_the_templates_own_markers(name: str, t
     harmless = [f"m{i}m" for i in range(3)]
     plain = template.render(list(zip(roles, harmless, strict=True)), reply_follows=True)
     assert markers(parts) == markers(plain)
+    # The harmless rendering with the contents in their places.
     trims = "trim" in FAMILIES[name].source or "strip()" in FAMILIES[name].source
-    # A fourth rendering, put together by hand: the harmless one with the contents in their places.
-    expected = text_of(plain)
+    expected = re.escape(text_of(plain))
     for word, text in zip(harmless, texts, strict=True):
-        before, after = expected.split(word)
-        expected = before + f"\x01{word}\x01" + after
-    for word, text in zip(harmless, texts, strict=True):
-        head, tail = expected.split(f"\x01{word}\x01")
         options = {text, text.strip()} if trims else {text}
-        whole = [head + option + tail for option in options]
-        expected = next((w for w in whole if text_of(parts).startswith(w.split("\x01")[0])), whole[0])
-    assert text_of(parts) == expected
+        expected = expected.replace(word, f"(?:{'|'.join(map(re.escape, options))})")
+    assert re.fullmatch(expected, text_of(parts))
     for index, told in contents(parts).items():
         assert told in (texts[index], texts[index].strip())

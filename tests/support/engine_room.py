@@ -56,8 +56,14 @@ class Reply:
 class EngineRoom:
     """A loaded engine for a `with` block."""
 
-    def __init__(self, model: Path, kv_dir: Path | None, kv: KvOptions = SMALL, *, n_ctx: int = 1024, **load: object) -> None:
-        options = {**{f: getattr(kv, f) for f in kv.__struct_fields__}, "directory": str(kv_dir or ""), "enabled": kv_dir is not None}
+    def __init__(
+        self, model: Path, kv_dir: Path | None, kv: KvOptions = SMALL, *, n_ctx: int = 1024, **load: object
+    ) -> None:
+        options = {
+            **{f: getattr(kv, f) for f in kv.__struct_fields__},
+            "directory": str(kv_dir or ""),
+            "enabled": kv_dir is not None,
+        }
         self._load = Load(str(model), n_ctx=n_ctx, extra_buffers=False, kv=KvOptions(**options), **load)  # type: ignore[arg-type]
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.engine = Engine(self._emit)

@@ -40,7 +40,9 @@ class Program:
     def command(self, *args: str) -> list[str]:
         return [sys.executable, "-m", "ds4chat", *args]
 
-    def run(self, *args: str, stdin: str | None = None, timeout: float = 110) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *args: str, stdin: str | None = None, timeout: float = 110
+    ) -> subprocess.CompletedProcess[str]:
         """Run to the end; no terminal, standard input empty unless given."""
         return subprocess.run(
             self.command(*args),

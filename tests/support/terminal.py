@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -45,10 +46,8 @@ class Terminal:
         engine = engine_of(self.process.pid)
         self.process.close(force=True)
         if engine:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(engine, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
     @property
     def text(self) -> str:
@@ -79,7 +78,9 @@ class Terminal:
                 return self.text
             left = deadline - time.monotonic()
             if left <= 0:
-                raise AssertionError(f"{pattern!r} {'stayed' if gone else 'never came'}; the screen:\n{self.text}")
+                raise AssertionError(
+                    f"{pattern!r} {'stayed' if gone else 'never came'}; the screen:\n{self.text}"
+                )
             if not self._read(min(left, 0.5)) and not self.process.isalive():
                 raise AssertionError(f"the program ended before {pattern!r} came; the screen:\n{self.text}")
 
@@ -106,8 +107,10 @@ class Terminal:
 
     @property
     def last_line(self) -> str:
-        """The last line the program left on the terminal."""
-        return next((line for line in reversed(self.text.splitlines()) if line.strip()), "").strip()
+        """The last line the program left on the main screen."""
+        after = self.raw.rpartition(b"\x1b[?1049l")[2].decode("utf-8", "replace")
+        plain = re.sub(r"\x1b(\[[0-?]*[ -/]*[@-~]|.)", "", after)
+        return next((line for line in reversed(plain.splitlines()) if line.strip()), "").strip()
 
     def assert_clean(self) -> None:
         """The terminal is as it was: main screen, no mouse reports, cursor shown, no bracketed paste."""

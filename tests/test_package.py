@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+import typing
 import zipfile
 from pathlib import Path
 
@@ -246,6 +247,17 @@ def test_the_event_table_of_stream_json_is_what_is_printed() -> None:
     part = COMMAND_LINE.split("**`stream-json`**")[1].split("```")[0]
     listed = set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)) - {"type"}
     assert listed == printed
+
+
+def test_the_docs_list_every_command_and_event_of_the_pipe() -> None:
+    from ds4chat.engine import protocol
+
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    part = page.split("## The pipe")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?`) \|", part, re.MULTILINE)
+    listed = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    kinds = (*typing.get_args(protocol.Command), *typing.get_args(protocol.Event))
+    assert listed == {kind.__struct_config__.tag for kind in kinds}
 
 
 def test_links_between_the_pages_lead_somewhere() -> None:

@@ -17,6 +17,9 @@ _MAGIC = 0xAF143CD8
 _CELL_BYTES = (12, 20)
 """i32 position, u32 count of sequence ids, i32 sequence id; models with positions in two dimensions add 8 bytes."""
 
+_MOST_LAYERS = 4096
+"""More than any model has (llama.cpp takes 512): a made-up count must not be worked off one by one."""
+
 
 def check_payload(payload: memoryview, memory: MemoryKind, start: int, end: int, window: int = 0) -> None:
     """Raise CheckpointError unless the payload holds exactly the positions of the span `[start, end)`.
@@ -57,15 +60,15 @@ def _attention(payload: memoryview, at: int, start: int, end: int) -> int:
     at += stride * cells
     transposed, layers = struct.unpack_from("<II", payload, at)
     at += 8
-    if transposed > 1:
+    if transposed > 1 or layers > _MOST_LAYERS:
         raise CheckpointError("the payload is of an unknown layout")
     for i in range(2 * layers):
         if i >= layers and transposed:
             _type, element, rows = struct.unpack_from("<iII", payload, at)
-            at += 12 + cells * element * rows
+            at = _behind(payload, at + 12 + cells * element * rows)
         else:
             _type, row = struct.unpack_from("<iQ", payload, at)
-            at += 12 + cells * row
+            at = _behind(payload, at + 12 + cells * row)
     return at
 
 
@@ -79,12 +82,23 @@ def _positions_fit(payload: memoryview, at: int, stride: int, start: int, cells:
 
 def _recurrent(payload: memoryview, at: int, position: int) -> int:
     """Recurrent state: u32 cells (one), i32 position, u32 0, u32 0, u32 layers, then type and row for each part."""
-    cells, held, ids, transposed, _layers = struct.unpack_from("<IiIII", payload, at)
+    cells, held, ids, transposed, layers = struct.unpack_from("<IiIII", payload, at)
     if cells != 1 or held != position or ids != 0 or transposed != 0:
         raise CheckpointError(f"the payload's state is at position {held}, not {position}")
     at += 20
-    # Which layers have no state is not written, so the records run to the end.
-    while at < len(payload):
+    if layers > _MOST_LAYERS:
+        raise CheckpointError("the payload is of an unknown layout")
+    # Which layers have no state is not written, so the records run to the end, two a layer at most.
+    for _ in range(2 * layers):
+        if at == len(payload):
+            break
         _type, row = struct.unpack_from("<iQ", payload, at)
-        at += 12 + row
+        at = _behind(payload, at + 12 + row)
+    return at
+
+
+def _behind(payload: memoryview, at: int) -> int:
+    """An offset that a size in the payload gave: sizes of 64 bits can lead anywhere."""
+    if at > len(payload):
+        raise CheckpointError("the payload is too short")
     return at

@@ -328,9 +328,15 @@ def encode(message: Command | Event) -> bytes:
 
 def decode_command(line: bytes) -> Command:
     """Raises `msgspec.DecodeError` (or its `ValidationError`) for anything that is not one command."""
-    return _command_decoder.decode(line)
+    try:
+        return _command_decoder.decode(line)
+    except RecursionError as error:
+        raise msgspec.DecodeError(str(error)) from error
 
 
 def decode_event(line: bytes) -> Event:
     """Raises `msgspec.DecodeError` (or its `ValidationError`) for anything that is not one event."""
-    return _event_decoder.decode(line)
+    try:
+        return _event_decoder.decode(line)
+    except RecursionError as error:
+        raise msgspec.DecodeError(str(error)) from error

@@ -11,6 +11,10 @@ from ds4chat.ui.styles import stylesheet
 from ds4chat.ui.text import clip, one_line
 
 
+LEAST_NAME = 12
+"""Cells that are left of a model's name when room is short."""
+
+
 class StatusLine(Widget):
     """Shows parts in the order of their importance; those that do not fit are left out from the end."""
 
@@ -41,6 +45,10 @@ class StatusLine(Widget):
         right = self.right if cell_len(self.right) <= width else ""
         room = width - cell_len(right) - (2 if right else 0)
         parts = list(self.left)
+        over = cell_len(" · ".join(parts)) - room
+        if over > 0 and len(parts) > 1 and not self.alarm:
+            # A model's name tells enough when cut; what is going on does not.
+            parts[0] = clip(parts[0], max(cell_len(parts[0]) - over, LEAST_NAME))
         while len(parts) > 1 and cell_len(" · ".join(parts)) > room:
             parts.pop()
         left = clip(" · ".join(parts), max(room, 0))

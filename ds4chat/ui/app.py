@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from textual.binding import Binding
 from textual.driver import Driver
 from textual.screen import Screen
 
-from ds4chat.errors import Ds4chatError
+from ds4chat.errors import Ds4chatError, UsageError
 from ds4chat.ui.palette import Palette, make_palette
 from ds4chat.ui.screens.chat import ChatScreen
 from ds4chat.ui.terminal import ChatDriver, let_go_of_dead_terminal, tell_alt_digits
@@ -224,8 +225,13 @@ def run(
         The id of the session that was open, None when it was never saved.
 
     Raises:
+        UsageError: standard error, which the screen is drawn through, is not a terminal.
         Ds4chatError: the screen itself failed.
     """
+    if sys.__stderr__ is None or not sys.__stderr__.isatty():
+        raise UsageError(
+            "The chat screen is drawn through standard error, which is not a terminal: do not redirect it, or use -p."
+        )
     tell_alt_digits()
     app = ChatApp(
         manager,

@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 from tests.support.program import Program
@@ -149,3 +150,12 @@ def test_a_tiny_terminal(program: Program) -> None:
         terminal.type(ctrl("q"))
         assert terminal.wait_end() == 0
         terminal.assert_clean()
+
+
+def test_a_redirected_standard_error_is_refused_with_a_sentence(program: Program) -> None:
+    command = " ".join(f"'{word}'" for word in program.command())
+    process = pexpect.spawn(
+        "/bin/sh", ["-c", f"{command} 2>/dev/null; echo code $?"], env=program.env, timeout=20
+    )
+    process.expect("code 2")
+    process.close()

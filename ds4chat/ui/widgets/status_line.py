@@ -10,7 +10,6 @@ from textual.widget import Widget
 from ds4chat.ui.styles import stylesheet
 from ds4chat.ui.text import clip, one_line
 
-
 LEAST_NAME = 12
 """Cells that are left of a model's name when room is short."""
 

@@ -66,7 +66,12 @@ _chat_options = _options(
 
 _model_options = _options(
     click.option("--ctx", type=int, metavar="N", help="Context length in tokens."),
-    click.option("--threads", type=int, metavar="N", help="For the prompt; generation takes one less."),
+    click.option(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="Threads; all cores for prompts and one less to generate by default.",
+    ),
     click.option("--gpu-layers", type=int, metavar="N", help="Layers on the GPU; all that fit by default."),
     click.option("--kv-type", metavar="TYPE", help="Of the KV cache: f16, q8_0, ..."),
 )

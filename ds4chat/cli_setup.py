@@ -101,6 +101,7 @@ class Setup:
             kv_type=settings.kv_type,
             kv=configuration.kv_options(self.config, self.paths.kv_dir, read_only=flags["no_save"]),
             log_path=self.paths.engine_log,
+            pinned=flags["model"] is not None,
         )
         return SessionManager(
             self.paths.data_dir,

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 import xxhash
@@ -264,18 +265,18 @@ class LiveState:
                     further, worth = part[0], min(part[1], limit)
             if worth < live + WORTH_A_RESTORE and not (worth > live and live == 0):
                 return None
-            spans = [*chain, further] if further is not None else chain
             self.clear()
-            stored = self._load(spans)
+            stored = self._load(chain, further, prompt.key)
             if stored is None:
                 # The store no longer offers what failed, so this ends.
                 continue
-            prompt = self._builder.realign(prompt, stored)
+            # Only the chain's tokens stand for the prompt's own bytes; what lies behind them is another chat's text.
+            prompt = self._builder.realign(prompt, stored[: chain[-1].end] if chain else [])
             limit = len(prompt.tokens) - 1
             agreed = common_prefix(stored, prompt.tokens, limit)
             if agreed < len(self.tokens):
                 if not self._context.can_rewind(len(self.tokens), agreed):
-                    limit, live = agreed, 0
+                    limit = agreed
                     continue
                 self.cut_back(agreed)
             self._store.touch(chain)
@@ -285,28 +286,43 @@ class LiveState:
                 self._emit(Stored(session, span.sha1.hex(), span.start, span.end, reason, span.size))
             self._store.set_live_chain([link.name for link in self.chain[1:]])
             ms = (time.perf_counter() - began) * 1000
-            return Reuse(prompt, agreed, agreed, len(spans), ms)
+            return Reuse(prompt, agreed, agreed, len(chain) + (further is not None), ms)
 
-    def _load(self, spans: list[SpanInfo]) -> list[int] | None:
+    def _load(self, chain: list[SpanInfo], further: SpanInfo | None, key: bytes) -> list[int] | None:
         """Hand a chain's spans to llama.cpp in order, each read and verified while the one before it is taken in.
 
         Returns the tokens they hold, None (and an empty cache) when one of them cannot be used.
+
+        Args:
+            further: a span behind the chain that agrees with the prompt for a part only.
+            key: the prompt's key bytes, which the chain's text must be part of.
         """
         assert self._store is not None
-        pending = self._ahead.submit(self._store.load, spans[0], None)
+        spans = [*chain, further] if further is not None else chain
+        keys = [key] * len(chain) + [None]
+        pending = self._ahead.submit(self._store.load, spans[0], None, keys[0])
         for i, info in enumerate(spans):
             try:
                 span = pending.result()
                 if i + 1 < len(spans):
-                    pending = self._ahead.submit(self._store.load, spans[i + 1], info)
+                    pending = self._ahead.submit(self._store.load, spans[i + 1], info, keys[i + 1])
                 with span:
                     self._append(span)
             except CheckpointError as error:
                 log.warning("checkpoint %s is not used: %s", info.sha1.hex(), error)
                 self._store.forget(info)
+                self._forget_damaged(spans[i + 1 :], info)
                 self.clear()
                 return None
         return list(self.tokens)
+
+    def _forget_damaged(self, spans: list[SpanInfo], parent: SpanInfo) -> None:
+        """Where one file is damaged others may be: those found now are replaced as soon as they are computed again."""
+        assert self._store is not None
+        for info in spans:
+            with suppress(CheckpointError), self._store.load(info, parent):
+                pass
+            parent = info
 
     def _append(self, span: LoadedSpan) -> None:
         start, end = span.header.start, span.header.end

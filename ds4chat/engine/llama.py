@@ -26,6 +26,7 @@ import llama_cpp
 import xxhash
 from llama_cpp import llama_cpp as lib
 
+from ds4chat.engine.machine import memory_bytes, physical_cores
 from ds4chat.engine.payload import check_payload
 from ds4chat.engine.protocol import MemoryKind, Sampling
 from ds4chat.errors import CheckpointError, ModelError
@@ -41,6 +42,9 @@ BATCH_TOKENS = 512
 DEFAULT_CTX_CAP = 16_384
 """Context length by default at most, tokens: a window far beyond what small machines prefill in reasonable time."""
 
+MANY_TOKENS = 32
+"""Batches from this many tokens on are computed on all cores, shorter ones on as many as generation uses."""
+
 PAYLOAD_ABI = 1
 """Of `llama_state_seq_get_data_ext` blobs of one range; raise it when llama.cpp changes their layout."""
 
@@ -55,6 +59,7 @@ KV_TYPES = {
     "q5_0": lib.GGML_TYPE_Q5_0,
     "q4_1": lib.GGML_TYPE_Q4_1,
     "q4_0": lib.GGML_TYPE_Q4_0,
+    "iq4_nl": 20,  # GGML_TYPE_IQ4_NL, likewise
 }
 _KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32}
 
@@ -75,18 +80,6 @@ def _log_callback(level: int, text: bytes, _user: object) -> None:
             {2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}[level],
             text.decode("utf-8", "replace").rstrip(),
         )
-
-
-def physical_cores() -> int:
-    """Physical cores, or the logical ones where the system does not tell."""
-    cores = set()
-    for core in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/core_id"):
-        try:
-            package = (core.parent / "physical_package_id").read_text()
-            cores.add((package, core.read_text()))
-        except OSError:
-            continue
-    return len(cores) or os.cpu_count() or 1
 
 
 def _string(call: Callable[[Any, int], int]) -> str:
@@ -205,8 +198,7 @@ class Model:
         limit = min(self.n_ctx_train or DEFAULT_CTX_CAP, DEFAULT_CTX_CAP)
         per_token = self.kv_bytes_per_token(kv_type)
         if per_token:
-            memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            limit = min(limit, int(memory / 4 / per_token))
+            limit = min(limit, memory_bytes() // 4 // per_token)
         return max(256, limit // 256 * 256)
 
     @cached_property
@@ -349,11 +341,9 @@ class Context:
         params.swa_full = settings.swa_full
         params.type_k = params.type_v = KV_TYPES[settings.kv_type]
         params.no_perf = True
-        cores = os.cpu_count() or 1
-        params.n_threads_batch = settings.threads or cores
-        params.n_threads = max(
-            1, min(physical_cores(), settings.threads or cores) - (0 if settings.threads else 1)
-        )
+        self._threads_batch = settings.threads or os.cpu_count() or 1
+        self._threads = min(settings.threads or max(1, physical_cores() - 1), physical_cores())
+        params.n_threads_batch, params.n_threads = self._threads_batch, self._threads
         self._ctx = lib.llama_init_from_model(model._model, params)
         if not self._ctx:
             raise ModelError(
@@ -376,8 +366,13 @@ class Context:
     def decode(self, tokens: Sequence[int], position: int, *, logits: bool) -> None:
         """Compute up to `BATCH_TOKENS` tokens at `position`. Raises DecodeError; what the state is then, see
         `Turns`."""
+        if len(tokens) > BATCH_TOKENS:
+            raise ValueError(f"{len(tokens)} tokens are more than a batch holds")
         batch = self._batch
         batch.n_tokens = len(tokens)
+        # All cores pay off for long batches alone: threads that wait for one another on a busy machine cost more.
+        few = self._threads if len(tokens) < MANY_TOKENS else self._threads_batch
+        lib.llama_set_n_threads(self._ctx, self._threads, few)
         last = len(tokens) - 1
         for i, token in enumerate(tokens):
             batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, position + i, 1

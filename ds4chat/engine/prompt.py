@@ -105,10 +105,18 @@ class PromptBuilder:
 
     def _reply_so_far(self, reply: ChatMessage) -> list[int]:
         """The tokens of a reply that goes on: the sampled ones unless the text was changed since."""
-        spelled = Spelling([self._vocabulary.piece(t) for t in reply.tokens], "\r" in reply.text)
+        spelled = self._spelled(reply)
         if reply.tokens and reply.text in (spelled.whole, spelled.text):
             return reply.tokens
         return self._plain(reply.text, goes_on=True)
+
+    def unfinished(self, reply: ChatMessage) -> bytes:
+        """What a reply that goes on has of a character at its end that its text does not show yet."""
+        spelled = self._spelled(reply)
+        return spelled.rest if reply.text == spelled.text else b""
+
+    def _spelled(self, reply: ChatMessage) -> Spelling:
+        return Spelling([self._vocabulary.piece(t) for t in reply.tokens], "\r" in reply.text)
 
     def key_piece(self, token: int) -> bytes:
         """See the function of that name; remembered."""
@@ -247,7 +255,7 @@ class PromptBuilder:
         """
         if not message.tokens or message.role != "assistant" or 0 <= start < floor:
             return None
-        spelled = Spelling([self._vocabulary.piece(t) for t in message.tokens], "\r" in message.text)
+        spelled = self._spelled(message)
         if start >= 0:
             content = text[start:end]
             whole = next((w for w in (spelled.whole, spelled.text) if content in (w, w.strip())), None)
@@ -272,7 +280,8 @@ class Spelling:
     """Sampled tokens as the text that is shown and stored of them: a broken character is U+FFFD, NUL and CR never are.
 
     Attributes:
-        text: of whole characters.    whole: the same and what an unfinished character at the end comes out as.
+        text: of whole characters.    rest: the bytes of an unfinished one at the end, if any.
+        whole: the text and what that rest comes out as.
         bounds: characters before each token and after the last, None in the middle of a character.
     """
 
@@ -287,6 +296,7 @@ class Spelling:
             length += len(out[-1])
             self.bounds.append(length if decoder.getstate() == (b"", 0) else None)
         self.text = "".join(out)
+        self.rest = utf8.getstate()[0]
         self.whole = self.text + decoder.decode(b"", True)
 
     def tokens_between(self, start: int, end: int) -> tuple[int, int]:

@@ -241,11 +241,15 @@ class Turns:
         before = prompt.tokens[prompt.boundaries[-1] :] if command.continue_reply else []
         sampler = Sampler(self._context, sampling, seed, before)
         text = codecs.getincrementaldecoder("utf-8")("replace")
+        if command.continue_reply:
+            text.decode(self._builder.unfinished(command.messages[-1]))
         unsaid: list[int] = []
+        ended = False
 
-        def say(final: bool, piece: bytes = b"") -> None:
-            shown = text.decode(piece, final).replace("\x00", "")
-            if shown or (final and unsaid):
+        def say(last: bool, piece: bytes = b"") -> None:
+            # A reply that may go on keeps a character it is in the middle of for then.
+            shown = text.decode(piece, last and ended).replace("\x00", "")
+            if shown or (last and unsaid):
                 self._emit(Token(command.session, command.turn, shown, list(unsaid)))
                 unsaid.clear()
 
@@ -263,6 +267,7 @@ class Turns:
                         self.live.store(Reason.CONTINUED)
                 token = sampler.sample()
                 if self._model.is_eog(token):
+                    ended = True
                     return "stop"
                 reply.append(token)
                 unsaid.append(token)

@@ -184,7 +184,6 @@ class ViewingScreen(Screen[None]):
             if old.session.id != session.id and not old.is_new:
                 self.manager.leave_session(old.session.id)
         view = self._views.current = self._views.put(session, read_only=read_only)
-        self.transcript.model = self.manager.engine.model
         self.clear_selection()
         self.transcript.show_session(session, view.notes, view.place)
         if old is not view:

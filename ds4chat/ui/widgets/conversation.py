@@ -43,7 +43,6 @@ class Conversation(Transcript):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.session: Session | None = None
-        self.model = ""
         """Name for replies that do not carry the name of their model."""
         self._rule = RuleEntry(WINDOW_TEXT)
         self._errors: dict[int, str] = {}
@@ -130,7 +129,7 @@ class Conversation(Transcript):
         status, severity = self._status(message)
         if message.role == "user":
             return UserEntry(message, "You", status, severity)
-        return ReplyEntry(message, message.model or self.model or "Reply", status, severity)
+        return ReplyEntry(message, message.model or "Reply", status, severity)
 
     def _status(self, message: Message) -> tuple[str, str]:
         session = self.session

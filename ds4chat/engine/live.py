@@ -266,6 +266,7 @@ class LiveState:
             if worth < live + WORTH_A_RESTORE and not (worth > live and live == 0):
                 return None
             self.clear()
+            live = 0
             stored = self._load(chain, further, prompt.key)
             if stored is None:
                 # The store no longer offers what failed, so this ends.

@@ -36,8 +36,8 @@ from ds4chat.sessions import events as ev
 from ds4chat.sessions.engine_host import EngineHost, EngineOptions
 from ds4chat.sessions.session import UNFINISHED, Message, MessageState, Session, clean_text
 from ds4chat.sessions.shelf import Shelf
-from ds4chat.sessions.turn import Turn, entries
-from ds4chat.sessions.window import is_full, plan, turns_between
+from ds4chat.sessions.turn import Turn, entries, next_window
+from ds4chat.sessions.window import is_full
 
 log = logging.getLogger(__name__)
 
@@ -468,26 +468,17 @@ class Conductor:
 
     def _move_window(self, session: Session, given: list[int], counts: list[int], tokens: int) -> bool:
         """Let the oldest turns fall out of a full context, and say so. False when nothing more can."""
-        if len(counts) != len(given):
-            log.error("the engine counted %d messages of %d", len(counts), len(given))
+        moved = next_window(session, given, counts, self.host.status.n_ctx, tokens)
+        if moved is None:
             return False
-        roles = ["system" if id_ == 0 else session.messages[id_].role for id_ in given]
-        first = plan(counts, roles, self.host.status.n_ctx, prompt_tokens=tokens)
-        old = 1 if roles[0] == "system" else 0
-        if first <= old:
-            return False
-        session.window_start_id = given[first]
+        session.window_start_id, turns = moved
         self._write(self._shelf.db.set_window_start, session.id, session.window_start_id)
-        turns = turns_between(roles, old, first)
-        self._emit(ev.WindowMoved(session.id, given[first], turns))
+        self._emit(ev.WindowMoved(session.id, session.window_start_id, turns))
         what = (
             "the oldest turn no longer reaches" if turns == 1 else f"the {turns} oldest turns no longer reach"
         )
-        self._emit(
-            ev.EngineNotice(
-                f"The context is full: {what} the model (all stays in the transcript).", session.id
-            )
-        )
+        text = f"The context is full: {what} the model (all stays in the transcript)."
+        self._emit(ev.EngineNotice(text, session.id))
         return True
 
     # ---- saving ----

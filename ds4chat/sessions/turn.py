@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from ds4chat.engine.protocol import ChatMessage, Done
 from ds4chat.sessions.events import TurnStats
 from ds4chat.sessions.session import Message, Session
+from ds4chat.sessions.window import plan, turns_between
 
 
 @dataclass
@@ -91,3 +92,24 @@ def _answerable(path: list[Message]) -> list[Message]:
         else:
             kept.append(message)
     return kept
+
+
+def next_window(
+    session: Session, given: list[int], counts: list[int], n_ctx: int, tokens: int
+) -> tuple[int, int] | None:
+    """Where the window goes on when the context is full: its first message and the turns that fall out.
+
+    Args:
+        given: the first message of each entry the engine was given, 0 for the system prompt.
+        counts: tokens each entry takes.
+        tokens: of the whole prompt.
+
+    Returns:
+        None when nothing more can fall out.
+    """
+    if len(counts) != len(given):
+        raise ValueError(f"{len(counts)} token counts for {len(given)} entries")
+    roles = ["system" if id_ == 0 else session.messages[id_].role for id_ in given]
+    first = plan(counts, roles, n_ctx, prompt_tokens=tokens)
+    oldest = 1 if roles[0] == "system" else 0
+    return (given[first], turns_between(roles, oldest, first)) if first > oldest else None

@@ -19,7 +19,6 @@ from textual.widgets import Footer, Static
 from ds4chat.errors import Ds4chatError, SessionLockedError
 from ds4chat.sessions.events import (
     ContextUsed,
-    EngineChanged,
     EngineNotice,
     ManagerEvent,
     SessionListChanged,
@@ -248,8 +247,6 @@ class ViewingScreen(Screen[None]):
                     note = self._views.note(session_id, text, severity)
                     if session_id == self.current_id:
                         self.transcript.add_note(note)
-            case EngineChanged(status=status):
-                self.transcript.model = status.model
         self._refresh_state(event)
 
     def _refresh_state(self, event: ManagerEvent | None = None) -> None:

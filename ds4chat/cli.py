@@ -90,18 +90,20 @@ _data_dir = click.option("--data-dir", metavar="DIR", help="Where sessions are k
 _kv_dir = click.option(
     "--kv-disk-dir", "--kv-dir", "kv_dir", metavar="DIR", help="Where checkpoints are kept."
 )
+_kv_space = click.option(
+    "--kv-disk-space-mb",
+    "--kv-budget",
+    "space_mb",
+    type=int,
+    metavar="MB",
+    help="Of all checkpoints; 0: no limit.",
+)
+_no_kv = click.option("--no-kv", is_flag=True, help="Neither store nor restore checkpoints.")
 
 _kv_options = _options(
     _kv_dir,
-    click.option(
-        "--kv-disk-space-mb",
-        "--kv-budget",
-        "space_mb",
-        type=int,
-        metavar="MB",
-        help="Of all checkpoints; 0: no limit.",
-    ),
-    click.option("--no-kv", is_flag=True, help="Neither store nor restore checkpoints."),
+    _kv_space,
+    _no_kv,
     click.option(
         "--kv-cache-min-tokens",
         "min_tokens",
@@ -307,16 +309,64 @@ def remove_command(
     cli_sessions.remove(_paths(flags, data_dir, kv_dir), sessions, yes=yes)
 
 
+@cli.command("export")
+@click.argument("session", metavar="ID", required=False)
+@click.option(
+    "--with-checkpoints",
+    "checkpoints",
+    metavar="[FILE]",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    help="Make a bundle that holds the session's checkpoints too.",
+)
+@click.option("-o", "--output", metavar="FILE|-", help="Standard output by default.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["toml", "json", "markdown", "bundle"]),
+    help="By default a bundle with checkpoints, else by the file's ending, else toml.",
+)
+@_data_dir
+@_kv_dir
+@click.pass_obj
+def export_command(
+    flags: dict[str, Any],
+    session: str | None,
+    checkpoints: str | None,
+    output: str | None,
+    form: Any,
+    data_dir: str | None,
+    kv_dir: str | None,
+) -> None:
+    """Write a session to a file, which `import` reads on another machine."""
+    if session is None:  # an option with a value that may be left out takes the ID behind it for one
+        session, checkpoints = checkpoints, "" if checkpoints else checkpoints
+    if not session:
+        raise UsageError("export needs the ID of a session: `ds4chat ls` lists them.")
+    if checkpoints and output:
+        raise UsageError("--with-checkpoints and -o both name a file: give one of them.")
+    from ds4chat import cli_export
+
+    paths, target = _paths(flags, data_dir, kv_dir), output or checkpoints or "-"
+    cli_export.export(paths, session, target, form, with_checkpoints=checkpoints is not None, tell=complain)
+
+
 @cli.command("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @_data_dir
+@_kv_dir
+@_kv_space
+@_no_kv
 @click.pass_obj
-def import_command(flags: dict[str, Any], files: tuple[str, ...], data_dir: str | None) -> int:
-    """Read sessions from TOML files."""
+def import_command(flags: dict[str, Any], /, files: tuple[str, ...], **own: Any) -> int:
+    """Read sessions from files: TOML, or what `export` wrote."""
     from ds4chat import cli_sessions
+    from ds4chat.cli_setup import Setup
 
-    failed = cli_sessions.import_files(_paths(flags, data_dir), files, complain)
-    return UsageError.exit_code if failed else 0
+    given = {name: value for name, value in own.items() if value is not None and value is not False}
+    setup = Setup.from_flags(flags | given)
+    return UsageError.exit_code if cli_sessions.import_files(setup, files, complain) else 0
 
 
 def _paths(flags: dict[str, Any], data_dir: str | None, kv_dir: str | None = None) -> Paths:

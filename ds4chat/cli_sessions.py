@@ -12,10 +12,12 @@ from pathlib import Path
 import click
 import msgspec
 
+from ds4chat.cli_setup import Setup
 from ds4chat.errors import Ds4chatError, InterchangeError, UsageError
 from ds4chat.paths import Paths
 from ds4chat.printing import dump_json, visible
 from ds4chat.sessions import interchange
+from ds4chat.sessions.bundle import kind_of
 from ds4chat.sessions.database import Database
 from ds4chat.sessions.locks import lock_session
 from ds4chat.sessions.session import Session, SessionInfo
@@ -42,14 +44,18 @@ def show(paths: Paths, name: str, form: str) -> None:
     if form == "json":
         click.echo(dump_json(interchange.to_dict(session), sys.stdout, indent=2))
         return
-    if form == "toml":
-        if not session.messages:
-            raise UsageError(f"Session {session.id} has no messages to write as TOML: chat in it first.")
-        text = interchange.to_toml(session)
-    else:
-        text = interchange.to_markdown(session) if form == "markdown" else _transcript(session)
+    text = _transcript(session) if form == "text" else document(session, form)
     # Not by click, which takes escape sequences out of what it writes into a file.
     sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+
+
+def document(session: Session, form: str) -> str:
+    """The conversation as "toml" or "markdown". Raises UsageError for an empty session in TOML."""
+    if form == "markdown":
+        return interchange.to_markdown(session)
+    if not session.messages:
+        raise UsageError(f"Session {session.id} has no messages to write as TOML: chat in it first.")
+    return interchange.to_toml(session)
 
 
 def rename(paths: Paths, name: str, title: str) -> None:
@@ -86,21 +92,27 @@ def remove(paths: Paths, names: Sequence[str], *, yes: bool) -> None:
     _remove_spans(paths.kv_dir, [sha1 for sha1 in orphans if sha1 not in keep], keep)
 
 
-def import_files(paths: Paths, files: Sequence[str], complain: Callable[[str], None]) -> int:
+def import_files(setup: Setup, files: Sequence[str], complain: Callable[[str], None]) -> int:
     """Read session files into the database and print id and title of each; how many could not be read.
 
-    Every bad file is told by `complain`, and the others come in all the same. Raises DatabaseError.
+    What a file is shows in its content: TOML, or what `export` wrote as JSON or as a bundle. Every bad file is told
+    by `complain`, and the others come in all the same. Raises DatabaseError.
     """
     failed = 0
-    with Database(paths.database) as database:
+    with setup.database() as database:
         for file in files:
             try:
-                session = interchange.import_file(Path(file))
+                if kind_of(Path(file)) == "other":
+                    session = interchange.import_file(Path(file))
+                    database.create_session(session)
+                else:
+                    from ds4chat.cli_export import import_bundle
+
+                    session = import_bundle(database, setup, Path(file), complain)
             except InterchangeError as error:
                 failed += 1
                 complain(str(error))
                 continue
-            database.create_session(session)
             click.echo(f"{session.id}  {session.title}")
     return failed
 

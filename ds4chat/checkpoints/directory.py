@@ -4,8 +4,9 @@ Promises that a file with a span's name is always whole on disk (temp file, fsyn
 directory), that only its owner can read it, and that a temp file is deleted only when no process writes it
 any more. It must not know which spans are worth what.
 
-Layout: `<root>/<family>/<variant>/<sha1>.kv`, temp files `<sha1>.kv.tmp.<random>` beside them, and
-`<root>/.lock`. Names that begin with a dot are not looked into.
+Layout: `<root>/<family>/<variant>/<sha1>.kv`, and beside them temp files `<sha1>.kv.tmp.<random>`, files set
+aside `<sha1>.kv.bad` and marks `<sha1>.kv.strike` (see `quarantine`); `<root>/.lock`. Names that begin with a
+dot are not looked into.
 """
 
 from __future__ import annotations
@@ -33,8 +34,14 @@ log = logging.getLogger(__name__)
 MAX_DEFAULT_BUDGET = 32 * 10**9
 """Bytes; more than this nobody gives away without being asked."""
 
-_NAME = re.compile(r"([0-9a-f]{40})\.kv")
-_TEMP_MARK = f"{SUFFIX}.tmp."
+BAD = ".bad"
+"""Ending of a file that is set aside."""
+
+STRIKE = ".strike"
+"""Ending of a mark beside a file under suspicion."""
+
+_NAME = re.compile(rf"([0-9a-f]{{40}})\{SUFFIX}")
+_BESIDE = re.compile(rf"([0-9a-f]{{40}})\{SUFFIX}(\.tmp\..+|\{BAD}|\{STRIKE})")
 
 _RACY_NS = 1_100_000_000
 """A directory changed this short a time ago may change again within one tick of its file system's clock (a
@@ -54,19 +61,22 @@ class FileId:
 
 @dataclass(frozen=True)
 class Listing:
-    """The span files of one folder, by SHA-1. A folder that did not change gives the same object again."""
+    """What lies in one folder. One that did not change gives the same object again.
+
+    Attributes:
+        files: the span files by SHA-1.
+        beside: by file name, the size in bytes of what belongs to spans: temp files, files set aside, marks.
+        nbytes: of all of these.
+    """
 
     mtime_ns: int
     complete: bool
     files: Mapping[bytes, FileId]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files.values())
+    beside: Mapping[str, int]
+    nbytes: int
 
 
-_EMPTY = Listing(0, False, {})
+_EMPTY = Listing(0, False, {}, {}, 0)
 
 
 class Directory:
@@ -113,29 +123,36 @@ class Directory:
             if known.complete and known.mtime_ns == mtime_ns:
                 return known
             complete = time.time_ns() - mtime_ns > _RACY_NS
-            files: Mapping[bytes, FileId] = _span_files(folder, known.files)
+            files: Mapping[bytes, FileId]
+            files, beside = _list(folder, known.files)
         except OSError:
             self._listings.pop(folder, None)
             return _EMPTY
         if files == known.files:
             files = known.files
-        listing = Listing(mtime_ns, complete, files)
+        nbytes = sum([file.size for file in files.values()]) + sum(beside.values())
+        listing = Listing(mtime_ns, complete, files, beside, nbytes)
         self._listings[folder] = listing
         return listing
 
     def total_bytes(self) -> int:
-        """Bytes of all span files below the root, temp files apart."""
+        """Bytes of all span files below the root, those being written and those set aside included."""
         return sum(self.listing(folder).nbytes for folder in self.folders())
 
     def sweep(self) -> int:
-        """Delete temp files whose writer is gone, and say how many. Hold the lock: a temp file is born and
-        locked under it, so one that can be locked here has lost its writer, however young it is."""
+        """Delete temp files whose writer is gone and marks whose span is; say how many. Hold the lock: a temp
+        file is born and locked under it, so one that can be locked here has lost its writer, however young."""
         swept = 0
         for folder in self.folders():
-            for path in folder.glob(f"*{_TEMP_MARK}*"):
+            listing = self.listing(folder)
+            for name in listing.beside:
                 with suppress(OSError):
-                    if _is_abandoned(path):
-                        path.unlink()
+                    if name.endswith(STRIKE):
+                        gone = bytes.fromhex(name[:40]) not in listing.files
+                    else:
+                        gone = not name.endswith(BAD) and _is_abandoned(folder / name)
+                    if gone:
+                        (folder / name).unlink()
                         swept += 1
         return swept
 
@@ -155,13 +172,16 @@ class Directory:
 class Temp:
     """A file being written beside its final name. Make it under the lock; `commit` or `discard` it."""
 
-    def __init__(self, folder: Path, name: bytes) -> None:
+    def __init__(self, folder: Path, name: bytes, nbytes: int = 0) -> None:
+        """`nbytes` is the size it will have: it counts from now on, or two writers would fill the same room."""
         self._final = span_path(folder, name)
         self._path = folder / f"{self._final.name}.tmp.{secrets.token_hex(8)}"
         fd = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         with suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.file: BinaryIO = os.fdopen(fd, "w+b")
+        with suppress(OSError):
+            os.truncate(fd, nbytes)
 
     def commit(self) -> FileId:
         """Make the file durable and give it its final name, in place of any other. Raises `OSError`."""
@@ -201,23 +221,31 @@ def _subfolders(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(names)]
 
 
-def _span_files(folder: Path, known: Mapping[bytes, FileId]) -> dict[bytes, FileId]:
+def _list(folder: Path, known: Mapping[bytes, FileId]) -> tuple[dict[bytes, FileId], dict[str, int]]:
+    """Span files, and the sizes of what lies beside them."""
     files: dict[bytes, FileId] = {}
+    beside: dict[str, int] = {}
     with os.scandir(folder) as entries:
         for entry in entries:
-            match = _NAME.fullmatch(entry.name)
-            if match is None or not entry.is_file(follow_symlinks=False):
+            name = entry.name
+            match = _NAME.fullmatch(name)
+            if match is None and _BESIDE.fullmatch(name) is None:
                 continue
-            name = bytes.fromhex(match[1])
-            file = known.get(name)
-            if file is None or file.inode != entry.inode():
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
+            if not entry.is_file(follow_symlinks=False):
+                continue
+            try:
+                if match is None:
+                    beside[name] = entry.stat(follow_symlinks=False).st_size
                     continue
-                file = FileId(status.st_ino, status.st_size)
-            files[name] = file
-    return files
+                sha1 = bytes.fromhex(match[1])
+                file = known.get(sha1)
+                if file is None or file.inode != entry.inode():
+                    status = entry.stat(follow_symlinks=False)
+                    file = FileId(status.st_ino, status.st_size)
+                files[sha1] = file
+            except FileNotFoundError:
+                continue
+    return files, beside
 
 
 def _is_abandoned(path: Path) -> bool:

@@ -52,6 +52,7 @@ __all__ = [
     "hash_tokens",
     "open_span",
     "read_header",
+    "read_listed",
     "read_tokens",
     "token_hash",
     "write_span",
@@ -75,6 +76,8 @@ _HITS_AT = 12
 _LAST_USED_AT = 32
 _FIXED_HASH_AT = 136
 _U32_MAX = 2**32 - 1
+_REASONS: dict[int, Reason] = {int(reason): reason for reason in Reason}
+_NO_PARENT = bytes(20)
 
 
 class Flag(IntFlag):
@@ -179,48 +182,26 @@ class Header:
         """Reads the first 144 bytes. Raises `CheckpointError` for what no span can have."""
         if len(data) < HEADER_BYTES:
             raise CheckpointError(f"{len(data)} bytes are no header")
-        fields = _HEADER.unpack_from(data)
-        magic, version, quant_bits, reason, flags, payload_abi, end, hits, context_size, start = fields[:10]
-        created, last_used, payload_bytes, parent, text_bytes, token_count, cost_us = fields[10:17]
-        fingerprint, variant, key_len, start_hash, end_hash, payload_hash, fixed_hash = fields[17:]
+        # One statement a field: a directory may have a hundred thousand of these.
+        (magic, version, quant_bits, reason, flags, payload_abi, end, hits, context_size, start, created,
+         last_used, payload_bytes, parent, text_bytes, token_count, cost_us, fingerprint, variant, key_len,
+         start_hash, end_hash, payload_hash, fixed_hash) = _HEADER.unpack_from(data)  # fmt: skip
         if magic != MAGIC:
             raise CheckpointError("not a checkpoint file")
         if version != VERSION:
             raise CheckpointError(f"format version {version}, not {VERSION}")
-        try:
-            reason = Reason(reason)
-        except ValueError as error:
-            raise CheckpointError(f"unknown reason {reason}") from error
+        known = _REASONS.get(reason)
+        if known is None:
+            raise CheckpointError(f"unknown reason {reason}")
         if not start < end <= MAX_TOKENS or end - start != token_count or token_count > MAX_SPAN_TOKENS:
             raise CheckpointError(f"{token_count} tokens cannot be span {start}..{end}")
         if text_bytes > key_len or text_bytes > MAX_TEXT_BYTES:
             raise CheckpointError(f"{text_bytes} bytes of text cannot end at key byte {key_len}")
-        if (start == 0) != (parent == bytes(20)):
+        if (start == 0) != (parent == _NO_PARENT):
             raise CheckpointError("a span has a parent just when it begins behind token 0")
-        return cls(
-            quant_bits=quant_bits,
-            reason=reason,
-            flags=flags,
-            payload_abi=payload_abi,
-            end=end,
-            context_size=context_size,
-            start=start,
-            created=created,
-            last_used=last_used,
-            parent=parent,
-            cost_us=cost_us,
-            fingerprint=fingerprint,
-            variant=variant,
-            key_len=key_len,
-            start_hash=start_hash,
-            end_hash=end_hash,
-            hits=hits,
-            text_bytes=text_bytes,
-            token_count=token_count,
-            payload_bytes=payload_bytes,
-            payload_hash=payload_hash,
-            fixed_hash=fixed_hash,
-        )
+        return cls(quant_bits, known, flags, payload_abi, end, context_size, start, created, last_used, parent,
+                   cost_us, fingerprint, variant, key_len, start_hash, end_hash, hits, text_bytes, token_count,
+                   payload_bytes, payload_hash, fixed_hash)  # fmt: skip
 
 
 # ---- token ids ---------------------------------------------------------------------------------------------
@@ -335,6 +316,18 @@ def read_header(path: str | Path) -> tuple[Header, int]:
         os.close(fd)
 
 
+def read_listed(path: str, size: int) -> Header:
+    """The header of a file whose size is known, by one read. Raises as `read_header` does."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.pread(fd, HEADER_BYTES, 0)
+    finally:
+        os.close(fd)
+    header = Header.unpack(data)
+    _check_size(header, size)
+    return header
+
+
 def read_tokens(path: str | Path) -> array[int]:
     """Only the token ids of a file, not verified, without touching the payload. Raises as `read_header`
     does."""
@@ -352,9 +345,13 @@ def read_tokens(path: str | Path) -> array[int]:
 def _header_of(fd: int) -> tuple[Header, int]:
     header = Header.unpack(os.pread(fd, HEADER_BYTES, 0))
     size = os.fstat(fd).st_size
+    _check_size(header, size)
+    return header, size
+
+
+def _check_size(header: Header, size: int) -> None:
     if size < header.trailers_at:
         raise CheckpointError(f"the file has {size} bytes and should have {header.trailers_at}")
-    return header, size
 
 
 class LoadedSpan:

@@ -5,15 +5,10 @@ Promises fast answers about parents and children. It must know no files: the sto
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ds4chat.checkpoints.prefix import ROOT
 from ds4chat.checkpoints.span import SpanInfo, discontinuity
-
-
-def _key_len(span: SpanInfo) -> int:
-    return span.key_len
 
 
 class Index:
@@ -21,7 +16,8 @@ class Index:
 
     def __init__(self) -> None:
         self._spans: dict[bytes, SpanInfo] = {}
-        self._children: dict[bytes, list[SpanInfo]] = {}
+        self._children: dict[bytes, dict[bytes, SpanInfo]] = {}
+        self._lengths: dict[bytes, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self._spans)
@@ -33,15 +29,27 @@ class Index:
         """The span of this SHA-1, whatever its chain."""
         return self._spans.get(name)
 
-    def children(self, name: bytes) -> Sequence[SpanInfo]:
-        """Spans that name this one as their parent (`ROOT`: those at token 0), by ascending key length."""
-        return self._children.get(name, ())
+    def children(self, name: bytes) -> Collection[SpanInfo]:
+        """Spans that name this one as their parent (`ROOT`: those at token 0)."""
+        return self._children.get(name, {}).values()
+
+    def lengths(self, name: bytes) -> Sequence[int]:
+        """The key lengths of these, ascending, each once."""
+        known = self._lengths.get(name)
+        if known is None:
+            known = sorted({span.key_len for span in self.children(name)})
+            self._lengths[name] = known
+        return known
 
     def add(self, span: SpanInfo) -> None:
         """Take a span in, in place of one of the same name."""
-        self.drop(span.sha1)
+        known = self._spans.get(span.sha1)
+        if known is not None and (known.parent, known.key_len) != (span.parent, span.key_len):
+            self.drop(span.sha1)
         self._spans[span.sha1] = span
-        bisect.insort(self._children.setdefault(span.parent, []), span, key=_key_len)
+        self._children.setdefault(span.parent, {})[span.sha1] = span
+        if known is None:
+            self._lengths.pop(span.parent, None)
 
     def drop(self, name: bytes) -> None:
         """Forget a span. What continues it stays and is out of reach until the name comes back."""
@@ -49,12 +57,10 @@ class Index:
         if span is None:
             return
         siblings = self._children[span.parent]
-        at = bisect.bisect_left(siblings, span.key_len, key=_key_len)
-        while siblings[at] is not span:
-            at += 1
-        del siblings[at]
+        del siblings[name]
         if not siblings:
             del self._children[span.parent]
+        self._lengths.pop(span.parent, None)
 
     def continues_parent(self, span: SpanInfo) -> bool:
         """Whether its parent is here (or it begins at token 0) and it fits where that ends."""

@@ -264,9 +264,9 @@ def fits_budget(nbytes: int, budget_bytes: int) -> bool:
     return budget_bytes == 0 or nbytes <= budget_bytes
 
 
-def over_budget(total_bytes: int, budget_bytes: int) -> bool:
+def over_budget(total_bytes: int, budget_bytes: int, slack: float = SLACK) -> bool:
     """Whether so many bytes call for an eviction: more than the budget and its slack of 1%."""
-    return budget_bytes != 0 and total_bytes > budget_bytes * (1.0 + SLACK)
+    return budget_bytes != 0 and total_bytes > budget_bytes * (1.0 + slack)
 
 
 def victims(
@@ -275,6 +275,7 @@ def victims(
     budget_bytes: int,
     protected: Iterable[Hashable] = (),
     half_life_seconds: float = 21_600.0,
+    slack: float = SLACK,
 ) -> list[Hashable]:
     """Which files to delete, in order, so that `need_bytes` more fit; empty when they fit as it is.
 
@@ -287,7 +288,7 @@ def victims(
     on, stay.
     """
     total = sum(entry.nbytes for entry in entries) + need_bytes
-    if not over_budget(total, budget_bytes):
+    if not over_budget(total, budget_bytes, slack):
         return []
     by_id = {entry.id: entry for entry in entries}
     kept = _with_ancestors([*protected, *(entry.id for entry in entries if entry.pinned)], by_id)

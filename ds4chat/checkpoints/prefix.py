@@ -73,50 +73,53 @@ def sha1(key: bytes) -> bytes:
 
 def deepest_chain(
     key: bytes,
-    children_of: Callable[[bytes], Sequence[N]],
+    lengths_of: Callable[[bytes], Sequence[int]],
+    node_of: Callable[[bytes], N | None],
     accept: Callable[[N], bool],
 ) -> list[N]:
     """The chain of spans from the root that ends furthest along `key`, in order; empty when none matches.
 
-    All spans that match are prefixes of the one key. So their candidates are taken by ascending key length,
-    wherever in the tree they hang, and the hash only ever moves forward. A child that matches and leads
-    nowhere does not hide a sibling that goes deeper.
+    All spans that match are prefixes of the one key. So candidate lengths are taken in ascending order, wherever
+    in the tree they come from, and the hash only ever moves forward. A child that matches and leads nowhere does
+    not hide a sibling that goes deeper. However many children a span has, only their different lengths count.
 
     Args:
         key: the key bytes to match.
-        children_of: the children of a span by its SHA-1 (`ROOT` for the roots), sorted by key length.
+        lengths_of: the key lengths of a span's children, by its SHA-1 (`ROOT` for the roots), ascending, each
+            once.
+        node_of: the span of a SHA-1, None for none.
         accept: a span it refuses is left out with all that continues it.
     """
     view = memoryview(key)
     hasher = hashlib.sha1(usedforsecurity=False)
     hashed = 0
-    digest = hasher.digest()
     matched: dict[bytes, N] = {}
     deepest: N | None = None
-    # One entry a matched span: its next candidate child. The counter keeps the heap from comparing the lists.
-    heap: list[tuple[int, int, Sequence[N], int]] = []
+    # One entry a matched span: its next candidate length. The counter keeps the heap from comparing the lists.
+    heap: list[tuple[int, int, Sequence[int], int]] = []
     opened = 0
 
-    def push(children: Sequence[N], position: int, number: int) -> None:
-        if position < len(children) and children[position].key_len <= len(key):
-            heapq.heappush(heap, (children[position].key_len, number, children, position))
+    def push(lengths: Sequence[int], position: int, number: int) -> None:
+        if position < len(lengths) and lengths[position] <= len(key):
+            heapq.heappush(heap, (lengths[position], number, lengths, position))
 
-    push(children_of(ROOT), 0, opened)
+    push(lengths_of(ROOT), 0, opened)
     while heap:
-        length, number, children, position = heapq.heappop(heap)
-        push(children, position + 1, number)
-        node = children[position]
-        if length > hashed:
-            hasher.update(view[hashed:length])
-            hashed = length
-            digest = hasher.digest()
-        parent = matched.get(node.parent)
-        # A child no longer than its parent is a damaged header, and would make the hash run backwards.
-        if digest != node.sha1 or length <= (parent.key_len if parent is not None else 0) or not accept(node):
+        length, number, lengths, position = heapq.heappop(heap)
+        push(lengths, position + 1, number)
+        if length <= hashed:
+            continue
+        hasher.update(view[hashed:length])
+        hashed = length
+        node = node_of(hasher.digest())
+        if node is None or node.key_len != length:
+            continue
+        # The parent was met before, at a smaller length, or it does not lie on this key.
+        if (node.parent != ROOT and node.parent not in matched) or not accept(node):
             continue
         matched[node.sha1] = deepest = node
         opened += 1
-        push(children_of(node.sha1), 0, opened)
+        push(lengths_of(node.sha1), 0, opened)
 
     chain: list[N] = []
     while deepest is not None:

@@ -7,8 +7,8 @@ directory nor engine.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -28,8 +28,9 @@ from ds4chat.errors import CheckpointError
 
 SUFFIX = ".kv"
 
-SUPPORTED_FLAGS = Flag.NONE
-"""Files with other flag bits stay on disk and are left alone by this build."""
+SUPPORTED_FLAGS = int(Flag.SNAPSHOT)
+"""Files with other flag bits stay on disk and are left alone by this build. A plain number, because the complement
+of an `IntFlag` has the bits it knows alone."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ class Identity:
         fingerprint: 16 bytes over the exact weights.
         quant_bits: bits a weight, for information.
         payload_abi: version of the payload's layout.
+        loose: 8 bytes over the variant's parts but the weights, and the model's names: models that share it
+            differ in quantization only. b"" where nothing tells.
+        about: for people, "model", "kv_type", "build" among it.
     """
 
     family: str
@@ -50,9 +54,11 @@ class Identity:
     fingerprint: bytes
     quant_bits: int
     payload_abi: int
+    loose: bytes = b""
+    about: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        if len(self.variant) != 8 or len(self.fingerprint) != 16:
+        if len(self.variant) != 8 or len(self.fingerprint) != 16 or len(self.loose) not in (0, 8):
             raise ValueError("a variant has 8 bytes and a fingerprint 16")
 
     @property
@@ -141,6 +147,8 @@ def mismatch(header: Header, identity: Identity) -> str | None:
         return "another variant"
     if header.flags & ~SUPPORTED_FLAGS:
         return f"unknown flags {header.flags:#x}"
+    if header.flags & Flag.SNAPSHOT and header.start:
+        return "a whole state that does not begin at token 0"
     return None
 
 
@@ -214,6 +222,8 @@ class SpanDraft:
             raise CheckpointError("a draft names its end, and a parent just when it begins behind token 0")
         if self.flags & ~SUPPORTED_FLAGS:
             raise CheckpointError(f"unknown flags {self.flags:#x}")
+        if self.flags & Flag.SNAPSHOT and self.start:
+            raise CheckpointError("a whole state begins at token 0")
         if self.start == 0 and (self.sha1 != sha1(self.text) or self.end_hash != token_hash(self.tokens)):
             raise CheckpointError("a draft at the root has other text or tokens than its hashes say")
 

@@ -5,27 +5,30 @@ callers log and recompute), a full or read-only disk switches storing off with o
 It must know neither llama.cpp nor the sessions; a payload is bytes to it.
 
 All methods may be called from any thread. The index has one lock, which is not held while a file is written;
-what several processes must not do at once runs under `<root>/.lock`.
+what several processes must not do at once runs under `<root>/.lock`. What this process stands on is in its
+lease (`leases`), which others spare.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from filelock import Timeout
 
-from ds4chat.checkpoints import upkeep
-from ds4chat.checkpoints.directory import Directory, Listing, Temp
+from ds4chat.checkpoints import leases, pins, quarantine, upkeep
+from ds4chat.checkpoints.directory import Directory, Temp
+from ds4chat.checkpoints.folder import SpanFolder
 from ds4chat.checkpoints.format import LoadedSpan, open_span, read_header, read_tokens, write_span, write_use
-from ds4chat.checkpoints.index import Index
+from ds4chat.checkpoints.leases import Lease
 from ds4chat.checkpoints.policy import Policy, fits_budget
-from ds4chat.checkpoints.prefix import ROOT, deepest_chain, partial_child
+from ds4chat.checkpoints.prefix import ROOT, partial_child
 from ds4chat.checkpoints.span import (
     Identity,
     Outcome,
@@ -36,6 +39,7 @@ from ds4chat.checkpoints.span import (
     mismatch,
     span_path,
 )
+from ds4chat.checkpoints.variants import siblings, write_variant
 from ds4chat.errors import CheckpointError, UsageError
 
 __all__ = [
@@ -56,8 +60,15 @@ MB = 10**6
 MAX_PARTIAL_CANDIDATES = 64
 """Children whose token ids are compared for a partial match: each costs one small read."""
 
+FOREIGN_WORTH = 512
+"""Tokens by which another quantization's chain must go further than the model's own: nothing that follows it is
+stored."""
+
 _OPEN_LOCK_SECONDS = 2.0
 """Opening does not wait longer for another process: that one is tidying up already."""
+
+_LEASE_LOCK_SECONDS = 0.25
+"""Nor does the engine, to be sure that what it wants to stand on is not just being deleted."""
 
 
 class Store:
@@ -79,13 +90,11 @@ class Store:
         self._on_notice = on_notice
         self._directory = Directory(root)
         self._budget = self._directory.default_budget() if budget_bytes is None else budget_bytes
-        self._folder = root / identity.folder if identity is not None else None
-        self._index = Index()
-        self._listing: Listing | None = None
+        self._own = SpanFolder(self._directory, identity) if identity is not None else None
+        self._siblings: list[SpanFolder] = []
         self._mutex = threading.RLock()
-        self._refused: dict[bytes, int] = {}
-        self._live: frozenset[bytes] = frozenset()
-        self._pinned: frozenset[bytes] = frozenset()
+        self._lease = Lease(root)
+        self._live: frozenset[Path] = frozenset()
         self._writable = identity is not None
 
     @classmethod
@@ -97,6 +106,9 @@ class Store:
         budget_mb: int | None = None,
         clock: Callable[[], float] = time.time,
         on_notice: Callable[[str], None] | None = None,
+        *,
+        accept_different_quant: bool = False,
+        crashed_pid: int = 0,
     ) -> Store:
         """The store below `root`: made if need be, swept, within its budget, scanned. Never raises for the
         disk's sake.
@@ -108,16 +120,31 @@ class Store:
                 at most 32,000 MB; 0 is no limit.
             clock: seconds since 1970.
             on_notice: is called once, with one sentence for the user, should storing go off; from any thread.
+            accept_different_quant: also find chains of variants whose weights differ in quantization only.
+            crashed_pid: of an engine that aborted or segfaulted; the file it was taking in then is to blame.
         """
         if budget_mb is not None and budget_mb < 0:
             raise UsageError(f"--kv-disk-space-mb must be 0 (no limit) or more MB, not {budget_mb}.")
         budget = None if budget_mb is None else budget_mb * MB
         store = cls(Path(root), identity, policy or Policy(), budget, clock, on_notice)
-        if store._folder is not None:
-            store._tidy(store._folder)
+        if identity is not None and store._own is not None:
+            store._tidy(store._own, crashed_pid)
+            if accept_different_quant:
+                store._siblings = [SpanFolder(store._directory, i) for i in siblings(store.root, identity)]
             with store._mutex:
-                store._refresh()
+                for folder in store._folders():
+                    folder.refresh()
         return store
+
+    def close(self) -> None:
+        """Give up the lease; nothing else needs it."""
+        self._lease.close()
+
+    def _folders(self) -> list[SpanFolder]:
+        return [self._own, *self._siblings] if self._own is not None else []
+
+    def _folder_of(self, span: SpanInfo) -> SpanFolder | None:
+        return next((folder for folder in self._folders() if folder.path == span.folder), None)
 
     @property
     def writable(self) -> bool:
@@ -152,12 +179,27 @@ class Store:
             n_ctx: the engine's context, tokens. Spans stored under another context size are fine if they fit.
         """
         limit = min(max_tokens, n_ctx)
+        best: list[SpanInfo] = []
         with self._mutex:
-            self._refresh()
-            index = self._index
-            return deepest_chain(
-                key, index.children, lambda span: span.end <= limit and index.continues_parent(span)
-            )
+            for folder in self._folders():
+                folder.refresh()
+                chain = folder.find(key, limit)
+                more = 0 if folder is self._own else FOREIGN_WORTH - 1
+                if chain and chain[-1].end > (best[-1].end if best else 0) + more:
+                    best = chain
+        return best
+
+    def is_foreign(self, span: SpanInfo) -> bool:
+        """Whether another quantization computed it: what follows it is not this model's to store."""
+        return self._own is None or span.folder != self._own.path
+
+    def holds(self, name: bytes) -> bool:
+        """Whether a whole chain of this model to this prefix is on disk, so that a span may continue it."""
+        if self._own is None:
+            return False
+        with self._mutex:
+            self._own.refresh()
+            return self._own.index.chain(name) is not None
 
     def partial(
         self, chain: Sequence[SpanInfo], tokens: Sequence[int], n_ctx: int
@@ -170,24 +212,49 @@ class Store:
             tokens: ids of the whole prompt. All that agree count, so the last one may be covered too.
             n_ctx: the engine's context, tokens: a span is loaded whole before it is cut, and must fit.
         """
-        name, end = (chain[-1].sha1, chain[-1].end) if chain else (ROOT, 0)
-        with self._mutex:
-            self._refresh()
-            spans = [
-                span
-                for span in self._index.children(name)
-                if span.end <= n_ctx and self._index.continues_parent(span)
-            ]
-        spans.sort(key=lambda span: span.header.last_used, reverse=True)
-        found = partial_child(tokens[end:], spans[:MAX_PARTIAL_CANDIDATES], _tokens_of)
+        end = chain[-1].end if chain else 0
+        found = partial_child(tokens[end:], self.behind(chain, n_ctx)[:MAX_PARTIAL_CANDIDATES], _tokens_of)
         return (found[0], end + found[1]) if found is not None else None
+
+    def behind(self, chain: Sequence[SpanInfo], n_ctx: int) -> list[SpanInfo]:
+        """The spans that continue `chain` (empty: those at the root) and fit, last used first."""
+        folder = self._folder_of(chain[-1]) if chain else self._own
+        if folder is None:
+            return []
+        with self._mutex:
+            folder.refresh()
+            index, name = folder.index, chain[-1].sha1 if chain else ROOT
+            spans = [s for s in index.children(name) if s.end <= n_ctx and index.continues_parent(s)]
+        return sorted(spans, key=lambda span: span.header.last_used, reverse=True)
+
+    def roots_along(self, key: bytes) -> list[SpanInfo]:
+        """The spans at the root whose text `key` begins with, shallowest first: of a conversation kept as whole
+        states, the states."""
+        if self._own is None:
+            return []
+        found: list[SpanInfo] = []
+        hashed, at = hashlib.sha1(usedforsecurity=False), 0
+        with self._mutex:
+            self._own.refresh()
+            index = self._own.index
+            for length in index.lengths(ROOT):
+                if length > len(key):
+                    break
+                hashed.update(key[at:length])
+                at = length
+                span = index.get(hashed.digest())
+                if span is not None and span.parent == ROOT and span.key_len == length:
+                    found.append(span)
+        return found
 
     def standing(self, name: bytes, end_hash: int) -> Outcome | None:
         """What `put` would find at this prefix: STANDS, TOKENS_DIFFER, or None where it would write. Ask
         before copying KV out of the engine."""
+        if self._own is None:
+            return None
         with self._mutex:
-            self._refresh()
-            settled = self._settled(name, end_hash)
+            self._own.refresh()
+            settled = self._own.settled(name, end_hash)
         return settled.outcome if settled is not None else None
 
     def load(self, span: SpanInfo, parent: SpanInfo | None, key: bytes | None = None) -> LoadedSpan:
@@ -203,8 +270,9 @@ class Store:
         """
         if self.identity is None:
             raise CheckpointError("no model is loaded")
+        folder = self._folder_of(span)
         try:
-            return self._load(span, parent, key, self.identity)
+            return _load(span, parent, key, folder.identity if folder is not None else self.identity)
         except CheckpointError as error:
             log.warning("checkpoint %s is passed over: %s", span.path, error)
             self.forget(span)
@@ -213,29 +281,20 @@ class Store:
     def forget(self, span: SpanInfo) -> None:
         """Give this span, and what continues it, to no lookup any more (its payload was refused, say); a
         `put` of the same prefix replaces it."""
-        with self._mutex:
-            self._index.drop(span.sha1)
-            self._refused[span.sha1] = span.inode
+        folder = self._folder_of(span)
+        if folder is not None:
+            with self._mutex:
+                folder.forget(span)
 
-    def _load(
-        self, span: SpanInfo, parent: SpanInfo | None, key: bytes | None, identity: Identity
-    ) -> LoadedSpan:
-        loaded = open_span(span.path)
-        header = loaded.header
+    @contextlib.contextmanager
+    def handing(self, span: SpanInfo) -> Iterator[None]:
+        """Around the call that gives a span's payload to the engine: should that end the process, the file is
+        known."""
+        self._lease.handing(span.path)
         try:
-            reason = mismatch(header, identity) or discontinuity(header, parent)
-            if reason is None and (header.end, header.key_len) != (span.end, span.key_len):
-                reason = "it was replaced by another"
-            if reason is None and key is not None:
-                expected = key[header.key_len - header.text_bytes : header.key_len]
-                reason = None if loaded.text == expected else "its text is not what its name says"
-            if reason is not None:
-                raise CheckpointError(reason)
-            loaded.verify()
-        except CheckpointError:
-            loaded.close()
-            raise
-        return loaded
+            yield
+        finally:
+            self._lease.handing(None)
 
     def touch(self, chain: Iterable[SpanInfo]) -> None:
         """Count a restore: one hit more and the present time in each header. Never raises."""
@@ -252,29 +311,38 @@ class Store:
             except (OSError, CheckpointError) as error:
                 log.warning("cannot count a hit in %s: %s", span.path, error)
                 continue
-            with self._mutex:
-                known = self._index.get(span.sha1)
-                if known is not None:
-                    used = replace(known.header, hits=hits, last_used=now)
-                    self._index.add(replace(known, header=used))
+            folder = self._folder_of(span)
+            if folder is not None:
+                with self._mutex:
+                    folder.used(span.sha1, hits, now)
 
     # ---- storing
     # -----------------------------------------------------------------------------------------------
 
-    def set_live_chain(self, names: Iterable[bytes]) -> None:
-        """The spans the engine's live state stands on, by SHA-1: no eviction takes them or what they stand on."""
-        self._live = frozenset(names)
+    def set_live_chain(self, names: Iterable[bytes], foreign: Path | None = None) -> None:
+        """The spans the engine's live state stands on, by SHA-1: no eviction, of whichever process, takes them or
+        what they stand on. Name them before they are loaded, or written. Never raises.
 
-    def set_pinned(self, names: Iterable[bytes]) -> None:
-        """Spans to keep whatever happens, with their ancestors."""
-        self._pinned = frozenset(names)
+        Args:
+            foreign: the folder they lie in, when it is another quantization's.
+        """
+        folder = foreign if foreign is not None else self._own.path if self._own is not None else self.root
+        spans = [span_path(folder, name) for name in names]
+        news = {path for path in spans if path not in self._live}
+        self._live = frozenset(spans)
+        # What is on disk and was spared by nobody may just be chosen for deletion; what is yet to be written is not.
+        if any(path.exists() for path in news):
+            with contextlib.suppress(OSError), self._directory.lock(_LEASE_LOCK_SECONDS):
+                self._lease.stand_on(spans)
+                return
+        self._lease.stand_on(spans)
 
     def put(self, draft: SpanDraft) -> PutResult:
         """Store a span, after making room for it. Blocks until it is durable; the disk never makes it raise."""
-        if self.identity is None or self._folder is None or not self._writable:
+        if self._own is None or not self._writable:
             return PutResult(Outcome.DISABLED, message="storing is off")
         try:
-            result = self._put(draft, self.identity, self._folder)
+            result = self._put(draft, self._own)
         except CheckpointError as error:
             result = PutResult(Outcome.FAILED, message=str(error))
         except Timeout as error:
@@ -286,83 +354,76 @@ class Store:
             log.warning("span %d..%d is not stored: %s", draft.start, draft.end, result.message)
         return result
 
-    def _put(self, draft: SpanDraft, identity: Identity, folder: Path) -> PutResult:
+    def _put(self, draft: SpanDraft, folder: SpanFolder) -> PutResult:
         draft.check()
         size = draft.size
         if not fits_budget(size, self._budget):
             return PutResult(Outcome.TOO_LARGE, message=f"{size} bytes exceed the budget of {self._budget}")
         with self._mutex:
-            self._refresh()
-            settled = self._settled(draft.sha1, draft.end_hash)
+            folder.refresh()
+            settled = folder.settled(draft.sha1, draft.end_hash)
         if settled is not None:
             return settled
 
         now = self._clock()
-        header = draft.header(identity, int(now))
-        self._directory.ensure(folder)
+        header = draft.header(folder.identity, int(now))
+        self._directory.ensure(folder.path)
         with self._directory.lock():
+            write_variant(folder.path, folder.identity, int(now))
+            self._lease.ensure()
             with self._mutex:
-                self._refresh()
-                gap = self._gap(draft)
+                folder.refresh()
+                gap = folder.gap(draft)
             if gap is not None:
                 return PutResult(Outcome.PARENT_GONE, message=gap)
-            evicted = self._make_room(size, now, (draft.parent,))
+            evicted = self._make_room(folder, size, now, (draft.parent,))
             if evicted is None:
                 return PutResult(Outcome.NO_ROOM, message=f"nothing that may go makes room for {size} bytes")
-            temp = Temp(folder, draft.sha1)
+            temp = Temp(folder.path, draft.sha1, size)
         try:
             header = write_span(temp.file, header, draft.text, draft.tokens, draft.payload, draft.trailers)
             file = temp.commit()
         except BaseException:
             temp.discard()
             raise
-        span = SpanInfo(folder, draft.sha1, header, file.size, file.inode)
+        span = SpanInfo(folder.path, draft.sha1, header, file.size, file.inode)
         with self._mutex:
-            self._refused.pop(draft.sha1, None)
-            self._index.add(span)
+            folder.add(span)
         return PutResult(Outcome.STORED, span, len(evicted))
 
-    def _settled(self, name: bytes, end_hash: int) -> PutResult | None:
-        """The result where a whole chain to this prefix is on disk; None where one is to be written."""
-        chain = self._index.chain(name)
-        if not chain or not all(_is_there(span) for span in chain):
-            return None
-        if chain[-1].header.end_hash != end_hash:
-            return PutResult(
-                Outcome.TOKENS_DIFFER, chain[-1], message="the same text is stored with other tokens"
-            )
-        return PutResult(Outcome.STANDS, chain[-1])
-
-    def _gap(self, draft: SpanDraft) -> str | None:
-        """Why a draft cannot continue its parent; None when it can."""
-        identity = self.identity
-        assert identity is not None
-        chain = self._index.chain(draft.parent)
-        if chain is None or not all(_is_there(span) for span in chain):
-            return "the span it continues is not on disk"
-        return discontinuity(draft.header(identity, 0), chain[-1] if chain else None)
-
-    def remove(self, names: Iterable[bytes], keep: Iterable[bytes] = ()) -> list[Path]:
+    def remove(
+        self, names: Iterable[bytes], keep: Iterable[bytes] = (), *, pinned_too: bool = False
+    ) -> list[Path]:
         """Delete these spans (a session's leaves) and then those they stand on, up to the first that
-        something else continues; under every model. `keep` and pinned spans stay, with their ancestors.
-        Raises `OSError`."""
+        something else continues; under every model. `keep`, pinned spans and what a running process stands on
+        stay, with their ancestors; `pinned_too` first takes away the pins of the spans named. Raises
+        `OSError`."""
         if not self.root.is_dir():
             return []
+        names = set(names)
         with self._directory.lock(), self._mutex:
-            removed = upkeep.remove_spans(self._directory, names, {*keep, *self._pinned})
-            self._refresh()
+            if pinned_too:
+                pins.unpin(self.root, names)
+            removed = upkeep.remove_spans(self._directory, names, keep)
+            for folder in self._folders():
+                folder.refresh()
         return removed
 
     # ---- the directory
     # -----------------------------------------------------------------------------------------
 
-    def _tidy(self, folder: Path) -> None:
-        """Make the folder, sweep, and bring the directory within its budget."""
+    def _tidy(self, folder: SpanFolder, crashed_pid: int) -> None:
+        """Make the folder and the lease, sweep, set aside what brings the engine down, and bring the directory
+        within its budget."""
         try:
-            self._directory.ensure(folder)
+            self._directory.ensure(folder.path)
+            self._lease.ensure()
             with self._directory.lock(_OPEN_LOCK_SECONDS):
+                write_variant(folder.path, folder.identity, int(self._clock()))
+                for path in leases.sweep(self.root, crashed_pid):
+                    quarantine.strike(path)
                 swept = self._directory.sweep()
-                self._make_room(0, self._clock(), all_or_nothing=False)
+                self._make_room(folder, 0, self._clock(), all_or_nothing=False)
         except Timeout:
             log.info("another process tidies %s", self.root)
         except OSError as error:
@@ -372,54 +433,30 @@ class Store:
                 log.info("swept %d temp files", swept)
 
     def _make_room(
-        self, need: int, now: float, names: Collection[bytes] = (), all_or_nothing: bool = True
+        self,
+        folder: SpanFolder,
+        need: int,
+        now: float,
+        names: Collection[bytes] = (),
+        all_or_nothing: bool = True,
     ) -> list[Path] | None:
         """`upkeep.make_room`, sparing the live chain and `names`; the caller holds the directory's lock."""
-        folder = self._folder
-        assert folder is not None
         evicted = upkeep.make_room(
             self._directory,
-            self.identity,
+            folder.identity,
             need,
             self._budget,
             now,
             self.policy.half_life_seconds,
-            protected={span_path(folder, name) for name in (*self._live, *names)},
-            pinned={span_path(folder, name) for name in self._pinned},
+            protected={*self._live, *(span_path(folder.path, name) for name in names)},
             all_or_nothing=all_or_nothing,
         )
         with self._mutex:
             for path in evicted or ():
-                if path.parent == folder:
-                    self._index.drop(bytes.fromhex(path.stem))
+                for mine in self._folders():
+                    if path.parent == mine.path:
+                        mine.index.drop(bytes.fromhex(path.name[:40]))
         return evicted
-
-    def _refresh(self) -> None:
-        """Bring the index up to what is on disk; cheap when nothing changed. Hold the mutex."""
-        if self._folder is None or self.identity is None:
-            return
-        listing = self._directory.listing(self._folder)
-        if self._listing is not None and listing.files is self._listing.files:
-            return
-        self._listing = listing
-        for span in list(self._index):
-            if span.sha1 not in listing.files:
-                self._index.drop(span.sha1)
-        for name, file in listing.files.items():
-            known = self._index.get(name)
-            if (known is not None and known.inode == file.inode) or self._refused.get(name) == file.inode:
-                continue
-            self._index.drop(name)
-            try:
-                header, size = read_header(span_path(self._folder, name))
-                reason = mismatch(header, self.identity)
-            except (CheckpointError, OSError) as error:
-                reason = str(error)
-            if reason is not None:
-                log.info("checkpoint %s is not usable: %s", name.hex(), reason)
-                self._refused[name] = file.inode
-                continue
-            self._index.add(SpanInfo(self._folder, name, header, size, file.inode))
 
     def _switch_off(self, error: OSError) -> None:
         with self._mutex:
@@ -434,16 +471,27 @@ class Store:
 
 
 def remove_spans(root: str | Path, names: Iterable[bytes], keep: Iterable[bytes] = ()) -> list[Path]:
-    """`Store.remove` with no model loaded. Raises `OSError`."""
-    return Store.open(root, None).remove(names, keep)
+    """`Store.remove` of a deleted session's spans, pinned or not, with no model loaded. Raises `OSError`."""
+    return Store.open(root, None).remove(names, keep, pinned_too=True)
 
 
-def _is_there(span: SpanInfo) -> bool:
+def _load(span: SpanInfo, parent: SpanInfo | None, key: bytes | None, identity: Identity) -> LoadedSpan:
+    loaded = open_span(span.path)
+    header = loaded.header
     try:
-        status = span.path.stat()
-    except OSError:
-        return False
-    return (status.st_size, status.st_ino) == (span.size, span.inode)
+        reason = mismatch(header, identity) or discontinuity(header, parent)
+        if reason is None and (header.end, header.key_len) != (span.end, span.key_len):
+            reason = "it was replaced by another"
+        if reason is None and key is not None:
+            expected = key[header.key_len - header.text_bytes : header.key_len]
+            reason = None if loaded.text == expected else "its text is not what its name says"
+        if reason is not None:
+            raise CheckpointError(reason)
+        loaded.verify()
+    except CheckpointError:
+        loaded.close()
+        raise
+    return loaded
 
 
 def _tokens_of(span: SpanInfo) -> Sequence[int]:

@@ -8,45 +8,51 @@ decides.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from ds4chat.checkpoints.directory import Directory
-from ds4chat.checkpoints.format import read_header
-from ds4chat.checkpoints.policy import Entry, over_budget, victims
+from ds4chat.checkpoints import pins
+from ds4chat.checkpoints.directory import BAD, Directory, FileId
+from ds4chat.checkpoints.format import read_header, read_listed
+from ds4chat.checkpoints.leases import leased
+from ds4chat.checkpoints.policy import SLACK, Entry, over_budget, victims
 from ds4chat.checkpoints.prefix import ROOT
 from ds4chat.checkpoints.reason import Reason
-from ds4chat.checkpoints.span import SUPPORTED_FLAGS, Identity, SpanInfo, discontinuity, span_path
+from ds4chat.checkpoints.span import (
+    SUFFIX,
+    SUPPORTED_FLAGS,
+    Identity,
+    SpanInfo,
+    discontinuity,
+    span_path,
+)
 from ds4chat.errors import CheckpointError
 
 log = logging.getLogger(__name__)
 
 
 def survey(
-    directory: Directory, identity: Identity | None, now: float, pinned: Collection[Path]
+    directory: Directory, identity: Identity | None, now: float, pinned: Collection[bytes] = ()
 ) -> list[Entry]:
     """Every span file below the root as eviction sees it, its id being its `Path`; headers are read afresh,
-    since other processes count hits in them. `now` is in seconds since 1970.
+    since other processes count hits in them. `now` is in seconds since 1970; `pinned` are names.
 
     Unusable is what this build cannot restore: an unreadable header, another payload version, a chain with a
-    gap. Another model's spans are usable; its user may come back.
+    gap, a file set aside. Another model's spans are usable; its user may come back. Files being written are not
+    in it.
     """
     entries: list[Entry] = []
     for folder in directory.folders():
-        spans: dict[bytes, SpanInfo] = {}
         listing = directory.listing(folder)
-        for name, file in listing.files.items():
-            try:
-                header, size = read_header(span_path(folder, name))
-            except (CheckpointError, OSError):
-                continue
-            spans[name] = SpanInfo(folder, name, header, size, file.inode)
+        spans = read_spans(folder, listing.files)
         usable = _usable(spans, identity)
+        held = _continuations(spans, pinned)
         for name, file in listing.files.items():
             path = span_path(folder, name)
             span = spans.get(name)
             if span is None:
-                entries.append(Entry(path, None, file.size, 1, 0, 0.0, 0, Reason.CONTINUED, usable=False))
+                entries.append(_junk(path, file.size))
                 continue
             header = span.header
             entries.append(
@@ -60,10 +66,38 @@ def survey(
                     cost_us_per_token=header.cost_us,
                     reason=header.reason,
                     usable=name in usable,
-                    pinned=path in pinned,
+                    pinned=name in held,
                 )
             )
+        entries += [_junk(folder / name, size) for name, size in listing.beside.items() if name.endswith(BAD)]
     return entries
+
+
+def read_spans(folder: Path, files: Mapping[bytes, FileId]) -> dict[bytes, SpanInfo]:
+    """The spans of a folder whose headers can be read, by name."""
+    spans: dict[bytes, SpanInfo] = {}
+    prefix = f"{folder}/"
+    for name, file in files.items():
+        with suppress(CheckpointError, OSError):
+            header = read_listed(f"{prefix}{name.hex()}{SUFFIX}", file.size)
+            spans[name] = SpanInfo(folder, name, header, file.size, file.inode)
+    return spans
+
+
+def _junk(path: Path, nbytes: int) -> Entry:
+    return Entry(path, None, nbytes, 1, 0, 0.0, 0, Reason.CONTINUED, usable=False)
+
+
+def _continuations(spans: dict[bytes, SpanInfo], names: Collection[bytes]) -> set[bytes]:
+    """These, and all that continues them: a pinned chat stays pinned while it grows. What they stand on is the
+    policy's to keep."""
+    if not names:
+        return set()
+    held = set(names)
+    for name, span in sorted(spans.items(), key=lambda item: item[1].end):
+        if span.parent in held:
+            held.add(name)
+    return held
 
 
 def _usable(spans: dict[bytes, SpanInfo], identity: Identity | None) -> set[bytes]:
@@ -91,21 +125,28 @@ def make_room(
     now: float,
     half_life_seconds: float,
     protected: Collection[Path] = (),
-    pinned: Collection[Path] = (),
     all_or_nothing: bool = True,
+    slack: float = SLACK,
 ) -> list[Path] | None:
-    """Delete files until `need_bytes` more fit the budget, and name them in the order they went.
+    """Delete files until `need_bytes` more fit the budget, and name them in the order they went. Spares pinned
+    spans and those that any process stands on, besides the `protected`.
 
     None, with nothing deleted, when all that may go is not enough; without `all_or_nothing` what may go goes
     then. A file that cannot be deleted raises its `OSError`; one that is gone already counts as deleted.
     """
-    if not over_budget(directory.total_bytes() + need_bytes, budget_bytes):
+    total = directory.total_bytes()
+    if not over_budget(total + need_bytes, budget_bytes, slack):
         return []
-    entries = survey(directory, identity, now, pinned)
-    chosen = victims(entries, need_bytes, budget_bytes, protected, half_life_seconds)
+    directory.sweep()
+    total = directory.total_bytes()
+    entries = survey(directory, identity, now, pins.pinned(directory.root))
+    spared = {*protected, *leased(directory.root)}
+    # What is being written counts, and cannot go.
     sizes = {entry.id: entry.nbytes for entry in entries}
+    need_bytes += max(total - sum(sizes.values()), 0)
+    chosen = victims(entries, need_bytes, budget_bytes, spared, half_life_seconds, slack)
     left = sum(sizes.values()) - sum(sizes[id_] for id_ in chosen)
-    if all_or_nothing and over_budget(left + need_bytes, budget_bytes):
+    if all_or_nothing and over_budget(left + need_bytes, budget_bytes, slack):
         return None
     paths = [id_ for id_ in chosen if isinstance(id_, Path)]
     for path in paths:
@@ -119,18 +160,21 @@ def remove_spans(directory: Directory, names: Iterable[bytes], keep: Iterable[by
     """Delete the spans of these SHA-1s in every folder, then their ancestors, as long as nothing continues
     them.
 
-    A span with a child that stays, stays. So do the spans in `keep` (others stand on them, or they are
-    pinned) and all they stand on. Returns what was deleted, children first. Raises `OSError`.
+    A span with a child that stays, stays. So do the spans in `keep` (others stand on them), pinned ones, those
+    that a running process stands on, and all that these stand on. Returns what was deleted, children first.
+    Raises `OSError`.
     """
     wanted = set(names)
-    kept_names = set(keep)
+    kept_names = {*keep, *pins.pinned(directory.root)}
+    spared = leased(directory.root)
     removed: list[Path] = []
     for folder in directory.folders():
         files = directory.listing(folder).files
         if not wanted & files.keys():
             continue
         parents = {name: _parent_of(span_path(folder, name)) for name in files}
-        kept = {name for start in kept_names for name in _line(start, parents)}
+        here = {name for name in files if span_path(folder, name) in spared} if spared else set()
+        kept = {name for start in kept_names | here for name in _line(start, parents)}
         children: dict[bytes, int] = {}
         for parent in parents.values():
             children[parent] = children.get(parent, 0) + 1

@@ -19,6 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from ds4chat.engine.protocol import Command, Event, Quit, decode_event, encode
+from ds4chat.engine.spawn import child_environment
 from ds4chat.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class EngineClient:
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=stderr,
+                    env=child_environment(),
                     start_new_session=True,
                     limit=LINE_LIMIT,
                 )

@@ -10,19 +10,24 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 
 import xxhash
 
-from ds4chat.checkpoints.format import LoadedSpan, hash_tokens
+from ds4chat.checkpoints.format import Flag, LoadedSpan, hash_tokens, open_span
 from ds4chat.checkpoints.prefix import ROOT
 from ds4chat.checkpoints.reason import Reason
 from ds4chat.checkpoints.span import Outcome, PutResult, SpanDraft, SpanInfo
 from ds4chat.checkpoints.store import Store
+from ds4chat.checkpoints.trailers import Trailer
 from ds4chat.checkpoints.writer import Buffer, Writer
+from ds4chat.engine import tool_calls
 from ds4chat.engine.llama import Context
 from ds4chat.engine.prompt import Prompt, PromptBuilder
 from ds4chat.engine.protocol import Event, Stored
@@ -36,6 +41,18 @@ WORTH_A_LOOK = 64
 WORTH_A_RESTORE = 32
 """Tokens more than the live state offers from which on a restore beats computing them."""
 
+KEPT_SNAPSHOTS = 3
+"""Whole states kept of a conversation: the end of the turn before, the end of this prompt, the end of this turn."""
+
+MOST_TRAILERS_BEHIND = 32
+"""Spans behind a chain that are opened for their trailers: forks of one past are rarely more."""
+
+CONTROL = b"\xff"
+"""First key byte of a control token."""
+
+READ_AHEAD = 2
+"""Spans that are read and verified while llama.cpp takes in the one before them; more would only hide a slow disk."""
+
 FLUSH_SECONDS = 30.0
 """How long a look-up waits for spans that are still being written."""
 
@@ -44,13 +61,15 @@ FLUSH_SECONDS = 30.0
 class Link:
     """One stored end of the live chain, with the hashes of everything up to it.
 
-    `failed` is set from the writer thread: the span is not on disk, so nothing may stand on it.
+    `stored` and `failed` are set from the writer thread: the span was on disk then, or is not, so that nothing may
+    stand on it.
     """
 
     end: int
     key_length: int
     sha1: hashlib._Hash
     token_hash: xxhash.xxh3_64
+    stored: bool = False
     failed: bool = False
 
     @classmethod
@@ -94,15 +113,26 @@ class LiveState:
         writer: Writer | None,
         *,
         read_only: bool = False,
+        snapshots: bool = False,
     ) -> None:
-        """Without `store` (and `writer`) nothing is stored or restored; `read_only` restores but stores nothing."""
+        """Without `store` (and `writer`) nothing is stored or restored.
+
+        Args:
+            read_only: restore but store nothing.
+            snapshots: a payload is the whole state at its end: each stands at the root, the last few are kept.
+        """
+        self._snapshots = snapshots
         self._context, self._builder, self._emit = context, builder, emit
         self._store, self._writer, self._read_only = store, writer, read_only
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
         self.session = ""
+        self._foreign: Path | None = None
+        """The folder the live state was restored from, when another quantization computed it."""
         self.tokens: list[int] = []
         self.chain: list[Link] = [Link.root()]
         self.prefill_us_per_token = 0
+        self.tool_calls: dict[str, str] = {}
+        """Exact texts of tool calls by id, of all spans seen so far."""
 
     def close(self) -> None:
         self._ahead.shutdown(wait=False)
@@ -117,6 +147,9 @@ class LiveState:
         self._context.clear()
         self.tokens = []
         self.chain = [Link.root()]
+        self._foreign = None
+        if self._store is not None:
+            self._store.set_live_chain(())
 
     def forget(self, session: str) -> None:
         """Drop the live state if it is this session's, its tail unstored."""
@@ -148,16 +181,27 @@ class LiveState:
         """Capture the tokens since the last stored end as a span and hand it to the writer."""
         if self._store is None or self._writer is None or self._read_only or not self._store.writable:
             return
-        self._drop_failed()
-        parent, end = self.chain[-1], len(self.tokens)
-        if end <= parent.end:
+        if self._foreign is not None:
+            # What is computed on top of another quantization's rows is neither that one's nor this one's.
             return
+        for link in self._drop_lost():
+            # Rows that are still live are written again as they were; a state in the past cannot be.
+            if not self._snapshots and self._context.can_rewind(len(self.tokens), link.end):
+                self._store_to(link.end, Reason.CONTINUED)
+        self._store_to(len(self.tokens), reason)
+
+    def _store_to(self, end: int, reason: Reason) -> None:
+        assert self._store is not None and self._writer is not None
+        if end <= self.chain[-1].end:
+            return
+        parent = self.chain[0] if self._snapshots else self.chain[-1]
         tokens = self.tokens[parent.end : end]
         key = b"".join(self._builder.key_piece(t) for t in tokens)
         link = parent.extended(key, tokens)
         end_hash = link.token_hash.intdigest()
         match self._store.standing(link.name, end_hash):
             case Outcome.STANDS:
+                link.stored = True
                 self._go_on_from(link)
                 self._emit(Stored(self.session, link.name.hex(), parent.end, end, reason.label, 0))
                 return
@@ -182,13 +226,18 @@ class LiveState:
             key_len=link.key_length,
             payload=buffer.view,
             cost_us=self.prefill_us_per_token,
+            flags=Flag.SNAPSHOT if self._snapshots else Flag.NONE,
+            trailers=self._trailers(parent.end, end),
         )
         session = self.session
+        outdated = self._outdated(key, end) if self._snapshots else []
 
         def written(result: PutResult) -> None:
             if result.is_on_disk:
                 name = draft.sha1.hex()
+                link.stored = True
                 self._emit(Stored(session, name, draft.start, draft.end, reason.label, result.nbytes))
+                self._remove(outdated)
             else:
                 link.failed = True
                 log.info("span %d..%d: %s %s", draft.start, draft.end, result.outcome.value, result.message)
@@ -211,17 +260,89 @@ class LiveState:
         finally:
             self._context.close_span()
 
+    def _trailers(self, start: int, end: int) -> tuple[Trailer, ...]:
+        """What goes with the span `[start, end)` beside its rows: the tool calls that end in it, as they were written.
+
+        A call may have begun in a span before, so the text is taken from the control token before `start` on.
+        """
+        begin = start
+        while begin > 0 and self._builder.key_piece(self.tokens[begin - 1])[:1] != CONTROL:
+            begin -= 1
+
+        def text(first: int, last: int) -> str:
+            return b"".join(map(self._context.model.piece, self.tokens[first:last])).decode(
+                "utf-8", "replace"
+            )
+
+        before = len(text(begin, start))
+        calls = {call.id: call.text for call in tool_calls.blocks(text(begin, end)) if call.end > before}
+        self.tool_calls |= calls
+        return (Trailer(tool_calls.TAG, tool_calls.VERSION, tool_calls.pack(calls)),) if calls else ()
+
+    def _read_trailers(self, span: LoadedSpan) -> None:
+        for trailer in span.trailers:
+            if (trailer.tag, trailer.version) == (tool_calls.TAG, tool_calls.VERSION):
+                self.tool_calls |= tool_calls.unpack(trailer.data)
+
+    def learn_tool_calls(self, prompt: Prompt, wanted: set[str]) -> bool:
+        """Look for the exact texts of tool calls in the spans along a prompt and right behind them; whether any of the
+        `wanted` ids came to be known."""
+        if self._store is None:
+            return False
+        missing = wanted - self.tool_calls.keys()
+        if missing:
+            n_ctx = self._context.n_ctx
+            chain = self._store.find(prompt.key, len(prompt.tokens), n_ctx)
+            for info in [*chain, *self._store.behind(chain, n_ctx)[:MOST_TRAILERS_BEHIND]]:
+                try:
+                    with open_span(info.path) as span:
+                        self._read_trailers(span)
+                except CheckpointError as error:
+                    log.info("no trailers of %s: %s", info.sha1.hex(), error)
+        return bool(missing & self.tool_calls.keys())
+
+    def _outdated(self, key: bytes, end: int) -> list[bytes]:
+        """The snapshots of this conversation that go when the one at `end` is there: all but the last few and those
+        that other sessions may begin with."""
+        assert self._store is not None
+        own = [
+            span.sha1
+            for span in self._store.roots_along(key)
+            if span.end < end and span.header.flags & Flag.SNAPSHOT and span.header.reason is not Reason.COLD
+        ]
+        return own[: 1 - KEPT_SNAPSHOTS]
+
+    def _remove(self, names: list[bytes]) -> None:
+        if names and self._store is not None:
+            try:
+                self._store.remove(names)
+            except OSError as error:
+                log.warning("outdated snapshots stay: %s", error)
+
     def _go_on_from(self, link: Link) -> None:
         assert self._store is not None
+        if self._snapshots:
+            del self.chain[1:]
         self.chain.append(link)
         self._store.set_live_chain([stored.name for stored in self.chain[1:]])
 
-    def _drop_failed(self) -> None:
-        """Nothing stands on a span that is not on disk: the next one starts at the last ancestor that is."""
-        for i, link in enumerate(self.chain):
-            if link.failed:
-                del self.chain[i:]
-                return
+    def _drop_lost(self) -> list[Link]:
+        """Nothing stands on a span that is not on disk: the next one starts at the last ancestor that is.
+
+        Returns the links whose files were deleted since. A span that still waits to be written on top of one will find
+        that its parent is gone.
+        """
+        assert self._store is not None
+        failed = next((i for i, link in enumerate(self.chain) if link.failed), len(self.chain))
+        del self.chain[failed:]
+        last = kept = next((i for i in range(len(self.chain) - 1, 0, -1) if self.chain[i].stored), 0)
+        while kept and not self._store.holds(self.chain[kept].name):
+            kept -= 1
+        if kept == last:
+            return []
+        lost = self.chain[kept + 1 : last + 1]
+        del self.chain[kept + 1 :]
+        return lost
 
     # ---- finding and restoring ----
 
@@ -259,7 +380,7 @@ class LiveState:
             chain = self._store.find(prompt.key, limit, n_ctx)
             worth = chain[-1].end if chain else 0
             further: SpanInfo | None = None
-            if self._context.model.memory == "dense" and worth < limit:
+            if self._context.rewinds and self._context.model.memory == "dense" and worth < limit:
                 part = self._store.partial(chain, prompt.tokens, n_ctx)
                 if part is not None and min(part[1], limit) >= worth + WORTH_A_RESTORE:
                     further, worth = part[0], min(part[1], limit)
@@ -267,6 +388,8 @@ class LiveState:
                 return None
             self.clear()
             live = 0
+            self._foreign = chain[0].folder if chain and self._store.is_foreign(chain[0]) else None
+            self._store.set_live_chain([span.sha1 for span in chain], self._foreign)
             stored = self._load(chain, further, prompt.key)
             if stored is None:
                 # The store no longer offers what failed, so this ends.
@@ -280,12 +403,13 @@ class LiveState:
                     limit = agreed
                     continue
                 self.cut_back(agreed)
-            self._store.touch(chain)
+            # Nothing waits for the count of hits.
+            self._ahead.submit(self._store.touch, chain)
             for span in chain:
                 # This session stands on them now, whichever one stored them.
                 reason = Reason(span.header.reason).label
                 self._emit(Stored(session, span.sha1.hex(), span.start, span.end, reason, span.size))
-            self._store.set_live_chain([link.name for link in self.chain[1:]])
+            self._store.set_live_chain([link.name for link in self.chain[1:]], self._foreign)
             ms = (time.perf_counter() - began) * 1000
             return Reuse(prompt, agreed, agreed, len(chain) + (further is not None), ms)
 
@@ -300,15 +424,15 @@ class LiveState:
         """
         assert self._store is not None
         spans = [*chain, further] if further is not None else chain
-        keys = [key] * len(chain) + [None]
-        pending = self._ahead.submit(self._store.load, spans[0], None, keys[0])
+        ready = self._read_ahead(spans, [None if info is further else key for info in spans])
         for i, info in enumerate(spans):
             try:
-                span = pending.result()
-                if i + 1 < len(spans):
-                    pending = self._ahead.submit(self._store.load, spans[i + 1], info, keys[i + 1])
-                with span:
-                    self._append(span)
+                span, tokens, link = next(ready)
+                with span, self._store.handing(info):
+                    start, end = span.header.start, span.header.end
+                    self._context.restore(span.payload_address, span.payload_size, start, end)
+                self.tokens += tokens
+                self.chain.append(link)
             except CheckpointError as error:
                 log.warning("checkpoint %s is not used: %s", info.sha1.hex(), error)
                 self._store.forget(info)
@@ -325,13 +449,38 @@ class LiveState:
                 pass
             parent = info
 
-    def _append(self, span: LoadedSpan) -> None:
-        start, end = span.header.start, span.header.end
-        self._context.check_payload(span.payload, start, end)
-        self._context.restore(span.payload_address, span.payload_size, start, end)
-        tokens = list(span.tokens)
-        self.tokens += tokens
-        self.chain.append(self.chain[-1].extended(span.text, tokens))
+    def _read_ahead(
+        self, spans: list[SpanInfo], keys: list[bytes | None]
+    ) -> Iterator[tuple[LoadedSpan, list[int], Link]]:
+        """Each span, verified, with its tokens and its link of the live chain, the next ones under way meanwhile.
+
+        All that takes Python's lock happens on the read-ahead thread, while the engine thread is inside of llama.cpp.
+        Raises CheckpointError in place of a span that cannot be used.
+        """
+        store, link = self._store, self.chain[-1]
+        assert store is not None
+
+        def verified(
+            info: SpanInfo, parent: SpanInfo | None, key: bytes | None
+        ) -> tuple[LoadedSpan, list[int], Link]:
+            nonlocal link
+            span = store.load(info, parent, key)
+            try:
+                self._context.check_payload(span.payload, span.header.start, span.header.end)
+            except CheckpointError:
+                span.close()
+                raise
+            tokens = list(span.tokens)
+            link = link.extended(span.text, tokens)
+            link.stored = True
+            return span, tokens, link
+
+        jobs = zip(spans, [None, *spans[:-1]], keys, strict=True)
+        pending = deque(self._ahead.submit(verified, *job) for job in islice(jobs, READ_AHEAD))
+        while pending:
+            ready = pending.popleft().result()
+            pending.extend(self._ahead.submit(verified, *job) for job in islice(jobs, 1))
+            yield ready
 
 
 def common_prefix(a: list[int], b: list[int], limit: int) -> int:

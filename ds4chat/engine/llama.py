@@ -14,7 +14,6 @@ import ctypes
 import hashlib
 import logging
 import os
-import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,11 +26,15 @@ import xxhash
 from llama_cpp import llama_cpp as lib
 
 from ds4chat.engine.machine import memory_bytes, physical_cores
-from ds4chat.engine.payload import check_payload
+from ds4chat.engine.payload import CELL_BYTES, check_payload
 from ds4chat.engine.protocol import MemoryKind, Sampling
+from ds4chat.engine.weights import weights_hash
 from ds4chat.errors import CheckpointError, ModelError
 
 log = logging.getLogger(__name__)
+
+BUILD: str = llama_cpp.__version__
+"""Of llama-cpp-python."""
 
 LIVE, SCRATCH = 0, 1
 """Sequence ids: the conversation, and the one through which ranges of it leave and enter the cache."""
@@ -48,8 +51,6 @@ MANY_TOKENS = 32
 PAYLOAD_ABI = 1
 """Of `llama_state_seq_get_data_ext` blobs of one range; raise it when llama.cpp changes their layout."""
 
-_SAMPLED_HASH_BLOCKS, _SAMPLED_HASH_BYTES = 64, 65_536
-
 KV_TYPES = {
     "f16": lib.GGML_TYPE_F16,
     "f32": lib.GGML_TYPE_F32,
@@ -61,7 +62,16 @@ KV_TYPES = {
     "q4_0": lib.GGML_TYPE_Q4_0,
     "iq4_nl": 20,  # GGML_TYPE_IQ4_NL, likewise
 }
-_KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32}
+_KV_BYTES = {
+    "f32": 4.0,
+    "f16": 2.0,
+    "bf16": 2.0,
+    "q8_0": 34 / 32,
+    "q5_1": 24 / 32,
+    "q5_0": 22 / 32,
+    "q4_1": 20 / 32,
+}
+"""Of one number in a KV row; 18/32 for those that are not listed."""
 
 
 class DecodeError(Exception):
@@ -182,7 +192,7 @@ class Model:
         return raw.decode("utf-8", "replace") if raw else ""
 
     def kv_bytes_per_token(self, kv_type: str) -> int:
-        """Bytes of KV rows one token takes, from the shapes (an upper bound where not all layers have attention)."""
+        """Bytes of KV rows one token takes, from the shapes: an upper bound where not all layers have attention."""
         if self.memory == "recurrent":
             return 0
         arch = self.architecture
@@ -190,7 +200,9 @@ class Model:
         head = int(lib.llama_model_n_embd(self._model)) // n_head
         key = int(self.meta(f"{arch}.attention.key_length") or head)
         value = int(self.meta(f"{arch}.attention.value_length") or head)
-        rows = int(lib.llama_model_n_layer(self._model)) * int(lib.llama_model_n_head_kv(self._model))
+        # Only the first layer's count can be asked for, which is 0 where that layer has no attention.
+        n_head_kv = int(lib.llama_model_n_head_kv(self._model)) or n_head
+        rows = int(lib.llama_model_n_layer(self._model)) * n_head_kv
         return int(rows * (key + value) * _KV_BYTES.get(kv_type, 18 / 32))
 
     def default_n_ctx(self, kv_type: str) -> int:
@@ -203,18 +215,8 @@ class Model:
 
     @cached_property
     def weights_hash(self) -> bytes:
-        """16 bytes that tell exact weights apart: XXH3-128 over the file's size and 64 blocks spread over it.
-
-        All of the file would take seconds for a large model; a changed quantization or finetune touches every block.
-        """
-        digest = xxhash.xxh3_128()
-        size = self.path.stat().st_size
-        digest.update(struct.pack("<Q", size))
-        with self.path.open("rb") as file:
-            for i in range(_SAMPLED_HASH_BLOCKS):
-                file.seek(max(0, (size - _SAMPLED_HASH_BYTES) * i // (_SAMPLED_HASH_BLOCKS - 1)))
-                digest.update(file.read(_SAMPLED_HASH_BYTES))
-        return digest.digest()
+        """16 bytes that tell exact weights apart, see `engine.weights`."""
+        return weights_hash(self.path)
 
     @cached_property
     def family(self) -> str:
@@ -236,10 +238,23 @@ class Model:
 
     def variant(self, *, kv_type: str, flash_attention: bool, n_ctx: int, swa_full: bool) -> bytes:
         """8 bytes over all that changes KV bytes: weights, KV type, flash attention, build, rope choice."""
+        return self._hash_variant(self.weights_hash.hex(), kv_type, flash_attention, n_ctx, swa_full)
+
+    def loose_variant(self, *, kv_type: str, flash_attention: bool, n_ctx: int, swa_full: bool) -> bytes:
+        """8 bytes over the same but the weights, for which the model's names stand: equal for quantizations of one
+        model, and for models whose files say no more of themselves. b"" where a file says nothing."""
+        names = [self.meta(f"general.{key}") for key in ("name", "basename", "finetune", "size_label")]
+        if not any(names[:2]):
+            return b""
+        return self._hash_variant("\0".join(names), kv_type, flash_attention, n_ctx, swa_full)
+
+    def _hash_variant(
+        self, weights: str, kv_type: str, flash_attention: bool, n_ctx: int, swa_full: bool
+    ) -> bytes:
         original = self.meta(f"{self.architecture}.rope.scaling.original_context_length")
         # Longrope models pick their factors by whether the context is longer than the original one.
         long_rope = bool(original.isdigit() and n_ctx > int(original))
-        parts = (self.weights_hash.hex(), kv_type, str(flash_attention), llama_cpp.__version__, sys.byteorder,
+        parts = (weights, kv_type, str(flash_attention), BUILD, sys.byteorder,
                  str(long_rope), str(swa_full), str(self._extra_buffers), str(PAYLOAD_ABI))  # fmt: skip
         return xxhash.xxh3_64("\0".join(parts).encode()).digest()
 
@@ -277,11 +292,12 @@ class Model:
         return known
 
     def is_control(self, token: int) -> bool:
-        return bool(lib.llama_vocab_is_control(self._vocab, token))
+        # llama.cpp looks at any id it is given, past the end of its table too.
+        return 0 <= token < self.n_vocab and bool(lib.llama_vocab_is_control(self._vocab, token))
 
     def is_eog(self, token: int) -> bool:
         """End of generation: any token after which the model expects to be silent."""
-        return bool(lib.llama_vocab_is_eog(self._vocab, token))
+        return 0 <= token < self.n_vocab and bool(lib.llama_vocab_is_eog(self._vocab, token))
 
     @cached_property
     def control_texts(self) -> frozenset[str]:
@@ -326,6 +342,14 @@ class ContextSettings:
     threads: int | None = None
 
 
+@dataclass(frozen=True)
+class SpanCost:
+    """Bytes of a span's payload: `fixed` for any (a recurrent state, headers), `per_token` of KV rows."""
+
+    fixed: int
+    per_token: int
+
+
 class Context:
     """One llama.cpp context with a live sequence that grows, is cut back, leaves in spans and comes back in spans."""
 
@@ -354,6 +378,8 @@ class Context:
         self._batch = lib.llama_batch_init(BATCH_TOKENS, 0, 1)
         self._abort: Any = None
         self._covered: list[tuple[int, int]] = []
+        self.rewinds = model.memory in ("dense", "sliding-window")
+        """Whether the state can be cut back at all; a probe may find that it cannot."""
 
     def close(self) -> None:
         lib.llama_batch_free(self._batch)
@@ -404,11 +430,21 @@ class Context:
         lib.llama_memory_clear(self._memory, False)
         self._covered = []
 
-    def warm_up(self) -> None:
-        """Compute two tokens and forget them: a processor that cannot run this build shows it here, not in a chat."""
+    def warm_up(self) -> SpanCost:
+        """Compute two tokens and forget them: a processor that cannot run this build shows it here, not in a chat.
+
+        Returns what spans take, measured.
+        """
         self.decode([0, 0], 0, logits=False)
         lib.llama_synchronize(self._ctx)
+        sizes = []
+        for start in (0, 1):
+            sizes.append(self.open_span(start, 2))
+            self.close_span()
         self.clear()
+        two, one = sizes
+        caches = {"dense": 1, "sliding-window": 2, "hybrid": 1, "recurrent": 0}[self.model.memory]
+        return SpanCost(fixed=one - (two - one), per_token=two - one - caches * CELL_BYTES)
 
     def can_rewind(self, length: int, to: int) -> bool:
         """Whether a live state of `length` tokens can be cut back to `to` tokens with nothing lost.
@@ -416,10 +452,10 @@ class Context:
         A sliding-window cache looks back over `n_swa` positions, and a restored span brings only the last of them. What
         llama.cpp says (its smallest position, the result of the cut) does not tell of the holes between.
         """
-        if to >= length or self.model.memory == "dense":
+        if to >= length:
             return True
-        if self.model.memory != "sliding-window":
-            return False
+        if not self.rewinds or self.model.memory == "dense":
+            return self.rewinds
         needed = max(0, to - self.model.n_swa + 1)
         return to > 0 and any(start <= needed and to <= end for start, end in self._covered)
 

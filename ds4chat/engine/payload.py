@@ -14,7 +14,7 @@ from ds4chat.engine.protocol import MemoryKind
 from ds4chat.errors import CheckpointError
 
 _MAGIC = 0xAF143CD8
-_CELL_BYTES = (12, 20)
+CELL_BYTES = 12
 """i32 position, u32 count of sequence ids, i32 sequence id; models with positions in two dimensions add 8 bytes."""
 
 _MOST_LAYERS = 4096
@@ -54,7 +54,9 @@ def _attention(payload: memoryview, at: int, start: int, end: int) -> int:
     if streams != 1 or cells != end - start:
         raise CheckpointError(f"the payload holds {cells} cells, not {end - start}")
     at += 8
-    stride = next((s for s in _CELL_BYTES if _positions_fit(payload, at, s, start, cells)), None)
+    stride = next(
+        (s for s in (CELL_BYTES, CELL_BYTES + 8) if _positions_fit(payload, at, s, start, cells)), None
+    )
     if stride is None:
         raise CheckpointError(f"the payload's positions are not {start} to {end - 1}")
     at += stride * cells

@@ -81,6 +81,9 @@ class Load(msgspec.Struct, tag="load", frozen=True, omit_defaults=True):
         gpu_layers: None offloads all that the build can; 0 none.
         extra_buffers: let the CPU backend repack weights for its special instructions; False for processors that
             announce instructions they do not run.
+        crashed_pid: of a child that aborted or segfaulted before this one, 0 for none: a checkpoint it was taking in
+            is to blame.
+        memo: path of a small file in which the child remembers what it found out about models; "" remembers nothing.
     """
 
     model_path: str
@@ -88,7 +91,10 @@ class Load(msgspec.Struct, tag="load", frozen=True, omit_defaults=True):
     threads: int | None = None
     gpu_layers: int | None = None
     kv_type: str = "f16"
+    flash_attention: bool = True
     extra_buffers: bool = True
+    crashed_pid: int = 0
+    memo: str = ""
     kv: KvOptions = KvOptions()
 
 

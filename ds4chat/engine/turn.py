@@ -35,6 +35,7 @@ from ds4chat.engine.protocol import (
     Token,
 )
 from ds4chat.engine.template import TemplateError
+from ds4chat.engine.tool_calls import blocks, put_back
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +68,22 @@ class Turns:
         live: LiveState,
         policy: Policy,
         emit: Callable[[Event], None],
+        *,
+        turn_ends_only: bool = False,
     ) -> None:
+        """`turn_ends_only`: spans cost much whatever their length, so none is stored at mere frontiers."""
+        self._turn_ends_only = turn_ends_only
         self._model, self._context, self._builder = model, context, builder
         self.live, self._policy, self._emit = live, policy, emit
 
-    @property
-    def _rewindable(self) -> bool:
-        return self._model.memory in ("dense", "sliding-window")
+    def _frontiers(self, cached: int, prompt: Prompt, cold: bool) -> dict[int, Reason]:
+        """Where spans are stored in prefill, and why."""
+        n, system_end = len(prompt.tokens), prompt.system_end
+        rewindable = self._context.rewinds and not self._turn_ends_only
+        ends = dict(frontiers(cached, n, self._policy, system_end, cold, rewindable))
+        if self._turn_ends_only:
+            return {end: reason for end, reason in ends.items() if end in (system_end, n - 1)}
+        return ends
 
     # ---- commands ----
 
@@ -108,7 +118,7 @@ class Turns:
             cold = command.cold and len(prompt.tokens) >= self._policy.min_tokens
             began = time.perf_counter()
             try:
-                self._prefill(session, turn, prompt, reuse.cached, cold, cancelled)
+                self.prefill(session, turn, prompt, reuse.cached, cold, cancelled)
             finally:
                 times.prefill_ms = _ms_since(began)
             cached = reuse.cached
@@ -164,7 +174,7 @@ class Turns:
                 prompt = reuse.prompt
                 self._say_restored(session, turn, reuse)
                 if command.prefill:
-                    self._prefill(
+                    self.prefill(
                         session, turn, prompt, reuse.cached, False, cancelled, upto=len(prompt.tokens) - 1
                     )
             except TurnCancelledError:
@@ -173,6 +183,10 @@ class Turns:
                 log.error("preparing session %s: %s", session, error)
                 self.live.clear()
         self._emit(Prepared(session, turn, len(self.live), len(prompt.tokens)))
+
+    def stores_at(self, length: int) -> bool:
+        """Whether a span is stored when a reply brings the live state to `length` tokens."""
+        return not self._turn_ends_only and is_continued_frontier(length, self._policy)
 
     def store_tail(self, reason: Reason) -> None:
         """Store what is live beyond the last span."""
@@ -184,17 +198,36 @@ class Turns:
         self, session: str, turn: int, messages: list[ChatMessage], continue_reply: bool
     ) -> Prompt | None:
         try:
-            return self._builder.build(messages, continue_reply=continue_reply)
+            prompt = self._builder.build(self._as_written(messages), continue_reply=continue_reply)
+            # A call put back as it was written lengthens the match, and with it what can be learned.
+            while self.live.learn_tool_calls(prompt, self._calls(messages)):
+                prompt = self._builder.build(self._as_written(messages), continue_reply=continue_reply)
+            return prompt
         except TemplateError as error:
             log.error("the chat template failed: %s", error)
             self._emit(Failed(session, turn, f"The model's chat template refused this conversation: {error}"))
             return None
 
+    def _as_written(self, messages: list[ChatMessage]) -> list[ChatMessage]:
+        """The messages with tool calls as the model wrote them, where their tokens are not known anyway."""
+        known = self.live.tool_calls
+        return [
+            ChatMessage(m.role, put_back(m.text, known))
+            if known and m.role == "assistant" and not m.tokens
+            else m
+            for m in messages
+        ]
+
+    @staticmethod
+    def _calls(messages: list[ChatMessage]) -> set[str]:
+        texts = (m.text for m in messages if m.role == "assistant" and not m.tokens)
+        return {call.id for text in texts for call in blocks(text)}
+
     def _say_restored(self, session: str, turn: int, reuse: Reuse) -> None:
         if reuse.restored:
             self._emit(Restored(session, turn, reuse.restored, reuse.spans, reuse.ms))
 
-    def _prefill(
+    def prefill(
         self,
         session: str,
         turn: int,
@@ -206,7 +239,7 @@ class Turns:
     ) -> None:
         """Compute a prompt's tokens from `cached` on, storing at frontiers. Raises TurnCancelledError, DecodeError."""
         tokens, n, system_end = prompt.tokens, len(prompt.tokens), prompt.system_end
-        stores = dict(frontiers(cached, n, self._policy, system_end, cold, self._rewindable))
+        stores = self._frontiers(cached, prompt, cold)
         total = (n if upto is None else upto) - cached
         began = time.perf_counter()
         self._context.set_abort(cancelled)
@@ -263,7 +296,7 @@ class Turns:
                     if len(self.live) + 1 >= self._context.n_ctx:
                         return "context"
                     self.live.decode([reply[-1]], logits=True)
-                    if is_continued_frontier(len(self.live), self._policy):
+                    if self.stores_at(len(self.live)):
                         self.live.store(Reason.CONTINUED)
                 token = sampler.sample()
                 if self._model.is_eog(token):

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypedDict
 
 import msgspec
 
@@ -27,7 +27,8 @@ from ds4chat.checkpoints.reason import Reason
 from ds4chat.checkpoints.store import Identity, Store
 from ds4chat.checkpoints.writer import Writer
 from ds4chat.engine.live import LiveState
-from ds4chat.engine.llama import KV_TYPES, PAYLOAD_ABI, Context, ContextSettings, Model
+from ds4chat.engine.llama import BUILD, KV_TYPES, PAYLOAD_ABI, Context, ContextSettings, Model, SpanCost
+from ds4chat.engine.probe import ability
 from ds4chat.engine.prompt import PromptBuilder
 from ds4chat.engine.protocol import (
     Cancel,
@@ -52,6 +53,10 @@ from ds4chat.engine.turn import Turns
 from ds4chat.errors import Ds4chatError, ModelError
 
 log = logging.getLogger(__name__)
+
+MAX_FIXED_IN_TOKENS = 8_192
+"""A fixed cost a span (a recurrent state) of more than this many tokens' rows is not paid at frontiers: only where a
+turn can be taken up again."""
 
 IDLE_SECONDS = 2.0
 """After a turn, before the tail is stored for good: a power cut then costs nothing."""
@@ -123,6 +128,8 @@ class Engine(threading.Thread):
         self._store_tail(Reason.SHUTDOWN)
         if self._writer is not None:
             self._writer.close(GRACE_SECONDS)
+        if self._store is not None:
+            self._store.close()
 
     def _store_tail(self, reason: Reason) -> None:
         if self._turns is not None:
@@ -159,7 +166,9 @@ class Engine(threading.Thread):
         if self._store is not None and self._writer is not None and command.spans:
             self._writer.flush(GRACE_SECONDS)
             try:
-                self._store.remove(map(bytes.fromhex, command.spans), map(bytes.fromhex, command.keep))
+                self._store.remove(
+                    map(bytes.fromhex, command.spans), map(bytes.fromhex, command.keep), pinned_too=True
+                )
             except (OSError, ValueError):
                 log.exception("checkpoints of a deleted session stay")
 
@@ -198,18 +207,31 @@ class Engine(threading.Thread):
         settings = ContextSettings(
             n_ctx=command.n_ctx or model.default_n_ctx(command.kv_type),
             kv_type=command.kv_type,
+            flash_attention=command.flash_attention,
             threads=command.threads,
         )
         context = Context(model, settings)
-        context.warm_up()
+        cost = context.warm_up()
+        variant = _variant(model, settings)
+        can = ability(context, variant.hex(), Path(command.memo) if command.memo else None)
+        context.rewinds = can.rewinds
+        # Without rows a span's payload is the whole state: a chain of them would hold it again and again.
+        snapshots = can.storing == "snapshots" or cost.per_token <= 0
+        turn_ends_only = snapshots or cost.fixed > MAX_FIXED_IN_TOKENS * cost.per_token
         builder = PromptBuilder(model, _template(model))
-        policy = _policy(command.kv, model)
-        if command.kv.enabled and command.kv.directory:
-            self._open_store(command.kv, policy, model, settings)
+        policy = _policy(command.kv, model, cost)
+        if command.kv.enabled and command.kv.directory and can.storing != "none":
+            self._open_store(command, policy, model, settings, variant)
         live = LiveState(
-            context, builder, self._emit, self._store, self._writer, read_only=command.kv.read_only
+            context,
+            builder,
+            self._emit,
+            self._store,
+            self._writer,
+            read_only=command.kv.read_only,
+            snapshots=snapshots,
         )
-        self._turns = Turns(model, context, builder, live, policy, self._emit)
+        self._turns = Turns(model, context, builder, live, policy, self._emit, turn_ends_only=turn_ends_only)
         return Loaded(
             name=model.name,
             path=str(model.path),
@@ -218,25 +240,51 @@ class Engine(threading.Thread):
             n_ctx_train=model.n_ctx_train,
             memory=model.memory,
             fingerprint=model.weights_hash.hex(),
-            kv_bytes_per_token=model.kv_bytes_per_token(command.kv_type),
+            kv_bytes_per_token=cost.per_token,
         )
 
-    def _open_store(self, kv: KvOptions, policy: Policy, model: Model, settings: ContextSettings) -> None:
-        variant = model.variant(
-            kv_type=settings.kv_type,
-            flash_attention=settings.flash_attention,
-            n_ctx=settings.n_ctx,
-            swa_full=settings.swa_full,
-        )
-        identity = Identity(model.family, variant, model.weights_hash, model.quant_bits, PAYLOAD_ABI)
+    def _open_store(
+        self, command: Load, policy: Policy, model: Model, settings: ContextSettings, variant: bytes
+    ) -> None:
+        kv, names = command.kv, _variant_names(settings)
         self._store = Store.open(
             Path(kv.directory),
-            identity,
+            Identity(
+                model.family,
+                variant,
+                model.weights_hash,
+                model.quant_bits,
+                PAYLOAD_ABI,
+                loose=model.loose_variant(**names),
+                about={"model": model.name, "build": BUILD, **{k: str(v) for k, v in names.items()}},
+            ),
             policy,
             kv.budget_mb,
             on_notice=lambda text: self._emit(Notice(text)),
+            accept_different_quant=kv.accept_different_quant,
+            crashed_pid=command.crashed_pid,
         )
         self._writer = Writer(self._store)
+
+
+def _variant(model: Model, settings: ContextSettings) -> bytes:
+    return model.variant(**_variant_names(settings))
+
+
+class _VariantNames(TypedDict):
+    kv_type: str
+    flash_attention: bool
+    n_ctx: int
+    swa_full: bool
+
+
+def _variant_names(settings: ContextSettings) -> _VariantNames:
+    return {
+        "kv_type": settings.kv_type,
+        "flash_attention": settings.flash_attention,
+        "n_ctx": settings.n_ctx,
+        "swa_full": settings.swa_full,
+    }
 
 
 def _template(model: Model) -> ChatTemplate:
@@ -251,7 +299,7 @@ def _template(model: Model) -> ChatTemplate:
         return ChatTemplate("", **tokens)  # type: ignore[arg-type]
 
 
-def _policy(kv: KvOptions, model: Model) -> Policy:
+def _policy(kv: KvOptions, model: Model, cost: SpanCost) -> Policy:
     policy = Policy(
         min_tokens=kv.min_tokens,
         cold_max_tokens=kv.cold_max_tokens,
@@ -259,13 +307,12 @@ def _policy(kv: KvOptions, model: Model) -> Policy:
         trim_tokens=kv.boundary_trim_tokens,
         align_tokens=kv.boundary_align_tokens,
         half_life_seconds=kv.hit_half_life_seconds,
-    )
+    ).for_model(cost.fixed, cost.per_token)
     if model.memory == "sliding-window" and policy.interval > model.n_swa:
         # A longer span would leave holes in the short layers' cache, and the cells behind them are then added up in
         # another order: not the same bits.
-        return replace(
-            policy, interval_tokens=model.n_swa, align_tokens=min(policy.align_tokens, model.n_swa)
-        )
+        align = min(policy.align_tokens, model.n_swa)
+        return replace(policy, interval_tokens=model.n_swa // align * align, align_tokens=align)
     return policy
 
 

@@ -213,6 +213,11 @@ class Database:
             raise _unknown(session_id)
         return str(row[0])
 
+    def model_paths(self, model: str) -> list[str]:
+        """Paths that sessions used a model of this name from, last used first."""
+        query = "SELECT model_path FROM sessions WHERE model = ? AND model_path <> '' ORDER BY updated DESC"
+        return [str(row[0]) for row in self._db.all(query, model)]
+
     def count(self) -> int:
         """How many sessions there are."""
         return int(self._db.all("SELECT COUNT(*) FROM sessions")[0][0])
@@ -374,12 +379,17 @@ class Database:
 
     def record_span(self, session_id: str, sha1: str, start: int, end: int, reason: str, size: int) -> None:
         """Remember a checkpoint of `size` bytes that the session stands on; known ones are replaced."""
+        self.record_spans(session_id, [Span(sha1, start, end, reason, size)])
+
+    def record_spans(self, session_id: str, spans: Sequence[Span]) -> None:
+        """`record_span` for several, all or none; `created` becomes the present time."""
+        now = self._clock()
         with self._db.write() as db:
             if db.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone() is None:
                 raise _unknown(session_id)
-            db.execute(
+            db.executemany(
                 "INSERT OR REPLACE INTO spans VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (session_id, sha1, start, end, reason, size, self._clock()),
+                [(session_id, s.sha1, s.start, s.end, s.reason, s.bytes, now) for s in spans],
             )
 
     def copy_spans(self, source_id: str, target_id: str) -> None:

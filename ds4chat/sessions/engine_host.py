@@ -7,20 +7,22 @@ left down until the next request. Must not know: messages, the database.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ds4chat.engine.client import EngineClient
 from ds4chat.engine.protocol import Command, Event, KvOptions, Load, Loaded, LoadFailed, Loading
+from ds4chat.engine.spawn import is_plain, remember_plain
 from ds4chat.errors import EngineError
 from ds4chat.sessions.events import EngineStatus
 
 log = logging.getLogger(__name__)
+
+_CRASHES = (-signal.SIGABRT, -signal.SIGSEGV)
+"""Ends that a checkpoint file can bring about; whoever kills the child blames nobody."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,12 @@ class EngineOptions:
     threads: int | None = None
     gpu_layers: int | None = None
     kv_type: str = "f16"
+    flash_attention: bool = True
     kv: KvOptions = field(default_factory=KvOptions)
     log_path: Path | None = None
     pinned: bool = False
 
-    def load_command(self, extra_buffers: bool) -> Load:
+    def load_command(self, extra_buffers: bool, memo: str, crashed_pid: int = 0) -> Load:
         """What the child is asked to load."""
         return Load(
             model_path=str(self.model_path),
@@ -49,7 +52,10 @@ class EngineOptions:
             threads=self.threads,
             gpu_layers=self.gpu_layers,
             kv_type=self.kv_type,
+            flash_attention=self.flash_attention,
             extra_buffers=extra_buffers,
+            crashed_pid=crashed_pid,
+            memo=memo,
             kv=self.kv,
         )
 
@@ -72,11 +78,12 @@ class EngineHost:
         """
         self.options = options
         self._memo = memo
-        self._extra_buffers = not _is_plain(memo)
+        self._extra_buffers = not is_plain(memo)
         self._on_event, self._on_status, self._on_crash = on_event, on_status, on_crash
         self._client: EngineClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._may_restart = True
+        self._crashed_pid = 0
         self._closed = False
         self.loaded: Loaded | None = None
         self.status = EngineStatus()
@@ -116,7 +123,9 @@ class EngineHost:
         if self._closed:
             await client.close()
             return
-        client.send(self.options.load_command(self._extra_buffers))
+        memo = str(self._memo.with_name("models.json")) if self._memo is not None else ""
+        client.send(self.options.load_command(self._extra_buffers, memo, self._crashed_pid))
+        self._crashed_pid = 0
 
     def send(self, command: Command) -> None:
         if self._client is not None:
@@ -163,13 +172,15 @@ class EngineHost:
 
     def _exited(self, code: int) -> None:
         was_loading = self.status.phase in ("starting", "loading")
+        if code in _CRASHES and self._client is not None and self._client.pid is not None:
+            self._crashed_pid = self._client.pid
         self.loaded = None
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         log.error("the engine %s", how)
         if code == -signal.SIGILL and was_loading and self._extra_buffers:
             # The processor announces instructions it does not run: load again without the code that uses them.
             self._extra_buffers = False
-            _remember_plain(self._memo)
+            remember_plain(self._memo)
             self._restart()
             return
         again = self._may_restart and not self._closed and not was_loading
@@ -197,26 +208,3 @@ class EngineHost:
     def _restart(self) -> None:
         self.status = replace(self.status, phase="off")
         self.request_start()
-
-
-def _is_plain(memo: Path | None) -> bool:
-    """Whether the memo says that this build's special code does not run here."""
-    try:
-        return memo is not None and json.loads(memo.read_text()).get("no_extra_buffers") == _build()
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
-def _remember_plain(memo: Path | None) -> None:
-    if memo is not None:
-        try:
-            memo.write_text(json.dumps({"no_extra_buffers": _build()}))
-        except OSError as error:
-            log.warning("%s could not be written: %s", memo, error)
-
-
-def _build() -> str:
-    try:
-        return version("llama-cpp-python")
-    except PackageNotFoundError:
-        return "unknown"

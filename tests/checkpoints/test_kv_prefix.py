@@ -33,8 +33,17 @@ class Tree:
     def children(self, name: bytes) -> Sequence[Span]:
         return sorted((s for s in self.spans if s.parent == name), key=lambda s: s.key_len)
 
+    def lengths(self, name: bytes) -> list[int]:
+        return sorted({s.key_len for s in self.children(name)})
+
+    def node(self, name: bytes) -> Span | None:
+        return next((s for s in self.spans if s.sha1 == name), None)
+
+    def chain(self, key: bytes, longest: int = 10**9) -> list[Span]:
+        return deepest_chain(key, self.lengths, self.node, lambda s: s.key_len <= longest)
+
     def find(self, key: bytes, longest: int = 10**9) -> list[int]:
-        return [s.key_len for s in deepest_chain(key, self.children, lambda s: s.key_len <= longest)]
+        return [s.key_len for s in self.chain(key, longest)]
 
 
 def test_key_bytes_vectors() -> None:
@@ -43,8 +52,16 @@ def test_key_bytes_vectors() -> None:
     assert key_bytes(pieces) == key
     assert key_offsets(pieces) == (key, [5, 8, 10, 15])
     assert sha1(key).hex() == hashlib.sha1(key).hexdigest()
-    assert sha1(b"abc").hex() == "a9993e364706816aba3e25717850c26c9cd0d89d"
     assert key_bytes([]) == b""
+
+
+def test_sha1_vectors() -> None:
+    """FIPS 180's own; a span's name is the SHA-1 that any other program computes."""
+    assert sha1(b"").hex() == "da39a3ee5e6b4b0d3255bfef95601890afd80709"
+    assert sha1(b"abc").hex() == "a9993e364706816aba3e25717850c26c9cd0d89d"
+    two_blocks = b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"
+    assert sha1(two_blocks).hex() == "84983e441c3bd26ebaae4aa1f95129e5e54670f1"
+    assert sha1(b"a" * 10**6).hex() == "34aa973cd4c4daa4f61eeb2bdbad27316534016f"
 
 
 def test_typed_text_never_equals_a_control_token() -> None:
@@ -93,9 +110,27 @@ def test_a_child_no_longer_than_its_parent_is_passed_over() -> None:
     key = b"0123456789" * 4
     tree = Tree()
     tree.grow(key, 10, 20)
-    tree.spans.append(Span(sha1(key[:20]), sha1(key[:20]), 20))
+    tree.spans.append(Span(sha1(key[:30]), sha1(key[:30]), 30))
     tree.spans.append(Span(sha1(key[:5]), sha1(key[:20]), 5))
     tree.spans.append(Span(sha1(b""), ROOT, 0))
+    assert tree.find(key) == [10, 20]
+
+
+def test_a_cycle_of_parents_leads_nowhere() -> None:
+    key = b"0123456789" * 4
+    tree = Tree()
+    tree.grow(key, 10)
+    tree.spans.append(Span(sha1(key[:20]), sha1(key[:30]), 20))
+    tree.spans.append(Span(sha1(key[:30]), sha1(key[:20]), 30))
+    assert tree.find(key) == [10]
+
+
+def test_a_length_that_is_not_where_the_name_ends_is_passed_over() -> None:
+    key = b"0123456789" * 4
+    tree = Tree()
+    tree.grow(key, 10, 20)
+    tree.spans.append(Span(sha1(key[:30]), sha1(key[:20]), 25))
+    tree.grow(key, 30, parent=10)
     assert tree.find(key) == [10, 20]
 
 
@@ -118,7 +153,7 @@ def test_any_tree_gives_what_trying_every_chain_gives(data: st.DataObject) -> No
         fitting = [s for s in tree.children(name) if sha1(key[: s.key_len]) == s.sha1]
         return max((max(s.key_len, deepest(s.sha1)) for s in fitting), default=0)
 
-    chain = deepest_chain(key, tree.children, lambda s: True)
+    chain = tree.chain(key)
     assert (chain[-1].key_len if chain else 0) == deepest(ROOT)
     assert [s.parent for s in chain] == [ROOT, *(s.sha1 for s in chain)][: len(chain)]
 

@@ -16,7 +16,8 @@ from kv_helpers import IDENTITY, Clock, Talk, load_chain, open_store, span_files
 
 from ds4chat.checkpoints import directory as directory_module
 from ds4chat.checkpoints.directory import Directory, Temp
-from ds4chat.checkpoints.format import read_header
+from ds4chat.checkpoints.format import Flag, read_header
+from ds4chat.checkpoints.pins import pin
 from ds4chat.checkpoints.reason import Reason
 from ds4chat.checkpoints.span import Identity, Outcome, discontinuity
 from ds4chat.checkpoints.store import Store, remove_spans
@@ -35,6 +36,11 @@ def damage(path: Path, offset: int) -> None:
         byte = file.read(1)[0]
         file.seek(offset)
         file.write(bytes((byte ^ 1,)))
+
+
+def visible(folder: Path) -> list[str]:
+    """Names in a variant's folder, but for what it says of itself."""
+    return sorted(path.name for path in folder.iterdir() if path.name != "variant.json")
 
 
 # ---- finding and loading ----
@@ -311,7 +317,8 @@ def test_a_span_whose_chain_is_broken_is_replaced(tmp_path: Path) -> None:
         {"start": 9},
         {"tokens": [1]},
         {"sha1": b"x"},
-        {"flags": 1},
+        {"flags": 128},
+        {"flags": Flag.SNAPSHOT, "start": 1, "tokens": TALK.tokens[1:10], "parent": TALK.name(1)},
         {"sha1": bytes(20)},
         {"end_hash": 1},
         {"key_len": 1},
@@ -324,7 +331,7 @@ def test_a_draft_that_contradicts_itself_fails_and_leaves_storing_on(
     result = store.put(replace(TALK.draft(0, 10), **changes))  # type: ignore[arg-type]
     assert result.outcome in (Outcome.FAILED, Outcome.PARENT_GONE)
     assert store.writable
-    assert list((tmp_path / FOLDER).iterdir()) == []
+    assert visible(tmp_path / FOLDER) == []
 
 
 def test_files_and_folders_are_for_the_owner_alone(tmp_path: Path) -> None:
@@ -402,7 +409,7 @@ def test_eviction_spares_the_live_and_the_pinned_chain(tmp_path: Path) -> None:
     pinned, live = Talk(range(400, 440)), Talk(range(500, 540))
     pinned.put(store, 10, 30)
     live.put(store, 10, 30)
-    store.set_pinned([pinned.name(30)])
+    pin(tmp_path, [pinned.name(30)])
     store.set_live_chain([live.name(30)])
     clock.now += 3600
     newest = TALK.put(store, 30)[0]
@@ -492,7 +499,7 @@ def test_a_survey_tells_what_this_build_can_restore(tmp_path: Path) -> None:
     loose = other.put(store, 5, 20)
     loose[0].path.unlink()
     clock.now += 10
-    entries = {e.id: e for e in survey(Directory(tmp_path), IDENTITY, clock.now, {spans[1].path})}
+    entries = {e.id: e for e in survey(Directory(tmp_path), IDENTITY, clock.now, {spans[3].sha1})}
     usable = {
         path.relative_to(tmp_path).parts[0] + "/" + path.stem for path, e in entries.items() if e.usable
     }
@@ -500,7 +507,8 @@ def test_a_survey_tells_what_this_build_can_restore(tmp_path: Path) -> None:
     assert len(entries) == 7
     middle = entries[spans[1].path]
     assert (middle.parent, middle.nbytes, middle.tokens) == (spans[0].path, spans[1].size, 20)
-    assert (middle.age_seconds, middle.pinned, entries[spans[0].path].parent) == (10, True, None)
+    assert (middle.age_seconds, middle.pinned, entries[spans[0].path].parent) == (10, False, None)
+    assert entries[spans[3].path].pinned
     spans[1].path.unlink()
     entries = {e.id: e for e in survey(Directory(tmp_path), None, clock.now, ())}
     assert [entries[span.path].usable for span in (spans[0], spans[2], spans[3])] == [True, False, False]
@@ -553,7 +561,7 @@ def test_remove_spares_what_others_stand_on_and_pins(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     TALK.put(store, 10, 30, 60)
     assert len(store.remove([TALK.name(60)], keep=[TALK.name(30)])) == 1
-    store.set_pinned([TALK.name(10)])
+    pin(tmp_path, [TALK.name(10)])
     assert len(store.remove([TALK.name(30)])) == 1
     assert TALK.find(store) == [10]
 
@@ -587,12 +595,12 @@ def test_stray_temp_files_are_swept_and_those_being_written_stay(tmp_path: Path)
     stray.write_bytes(b"half a file")
     writing = Temp(folder, TALK.name(30))
     open_store(tmp_path)
-    left = [path.name for path in folder.iterdir()]
+    left = visible(folder)
     assert len(left) == 1
     assert left[0].startswith(TALK.name(30).hex() + ".kv.tmp.")
     writing.file.close()
     open_store(tmp_path)
-    assert list(folder.iterdir()) == []
+    assert visible(folder) == []
 
 
 def test_a_directory_that_cannot_be_made_switches_storing_off_with_one_notice(tmp_path: Path) -> None:
@@ -643,7 +651,7 @@ def test_a_full_disk_switches_storing_off_and_leaves_no_temp_file(
     assert store.put(TALK.draft(10, 30)).outcome is Outcome.DISABLED
     assert len(notices) == 1
     assert "No space left on device" in notices[0]
-    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == [TALK.name(10).hex() + ".kv"]
+    assert visible(tmp_path / FOLDER) == [TALK.name(10).hex() + ".kv"]
     assert load_chain(store, TALK)[0] == TALK.tokens[:10]
 
 
@@ -692,7 +700,7 @@ def test_an_unchanged_folder_is_not_listed_again(tmp_path: Path, monkeypatch: py
     TALK.put(store, 10)
     os.utime(tmp_path / FOLDER, (1, 1))
     assert TALK.find(store) == [10]
-    monkeypatch.setattr(directory_module, "_span_files", None)
+    monkeypatch.setattr(directory_module, "_list", None)
     assert TALK.find(store) == [10]
 
 

@@ -67,11 +67,10 @@ def captured(context: Context, start: int, end: int) -> bytes:
     return bytes(buffer.view)
 
 
-@pytest.fixture(scope="module", params=[(kind, kv) for kind in KINDS for kv in ("f16", "q8_0")], ids="-".join)
-def bench(request: pytest.FixtureRequest, tiny: dict[str, Path]) -> Iterator[Bench]:
-    kind, kv_type = request.param
-    model = Model.load(tiny[kind], extra_buffers=False)
-    context = Context(model, ContextSettings(256, kv_type=kv_type, threads=1))
+def made(path: Path, kv_type: str, *, flash_attention: bool = True) -> Iterator[Bench]:
+    model = Model.load(path, extra_buffers=False)
+    settings = ContextSettings(256, kv_type=kv_type, threads=1, flash_attention=flash_attention)
+    context = Context(model, settings)
     payloads = {}
     done = 0
     for end in sorted({end for _start, end in SPANS}):
@@ -83,6 +82,24 @@ def bench(request: pytest.FixtureRequest, tiny: dict[str, Path]) -> Iterator[Ben
     yield Bench(context, payloads)
     context.close()
     model.close()
+
+
+@pytest.fixture(scope="module", params=[(kind, kv) for kind in KINDS for kv in ("f16", "q8_0")], ids="-".join)
+def bench(request: pytest.FixtureRequest, tiny: dict[str, Path]) -> Iterator[Bench]:
+    kind, kv_type = request.param
+    yield from made(tiny[kind], kv_type)
+
+
+@pytest.mark.parametrize("kind", ["dense", "swa", "hybrid"])
+def test_without_flash_attention_values_are_stored_by_columns(kind: str, tiny: dict[str, Path]) -> None:
+    for bench in made(tiny[kind], "f16", flash_attention=False):
+        for (start, end), payload in bench.payloads.items():
+            bench.check(payload, start, end)
+            for cut in (*range(0, len(payload), 89), len(payload) - 1):
+                with pytest.raises(CheckpointError):
+                    bench.check(payload[:cut], start, end)
+            with pytest.raises(CheckpointError):
+                bench.check(payload, start + 1, end + 1)
 
 
 def test_a_real_payload_passes_for_its_span(bench: Bench) -> None:

@@ -230,10 +230,13 @@ def test_invalid_bytes_and_carriage_returns_within_a_reply(model: Model) -> None
         assert holds(prompt.tokens, ids)
 
 
-def test_ids_outside_of_the_vocabulary_do_not_end_the_turn(model: Model) -> None:
-    messages = [user("x"), ChatMessage("assistant", "abc", [10**9, -1]), user("y")]
-    plain = builder_of(model).build([user("x"), ChatMessage("assistant", "abc"), user("y")])
-    assert builder_of(model).build(messages).tokens == plain.tokens
+@pytest.mark.parametrize("text", ["abc", ""])
+def test_ids_that_are_none_do_not_reach_the_engine(model: Model, text: str) -> None:
+    messages = [user("x"), ChatMessage("assistant", text, [10**9, -1]), user("y")]
+    without = [user("x"), ChatMessage("assistant", text), user("y")]
+    for n in (2, 3):
+        prompt, plain = (builder_of(model).build(m[:n], continue_reply=n == 2) for m in (messages, without))
+        assert prompt.tokens == plain.tokens
 
 
 @given(data=st.data())

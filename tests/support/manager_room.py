@@ -80,6 +80,7 @@ async def manager_room(
     options = EngineOptions(
         model,
         n_ctx=n_ctx,
+        threads=1,
         kv=kv if kv is not None else KvOptions(directory=str(home / "kv"), budget_mb=0),
         log_path=home / "engine.log",
     )

@@ -1,0 +1,122 @@
+"""The spans of one variant's folder: an index in memory, kept up with what is on disk.
+
+Promises that only spans the model can use are in it, and that a span which was refused stays out until its file
+is another one. It must not know budgets, leases or other folders. Not safe for use from several threads at once:
+the store holds its lock around every call.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from ds4chat.checkpoints.directory import Directory, Listing
+from ds4chat.checkpoints.format import read_listed
+from ds4chat.checkpoints.index import Index
+from ds4chat.checkpoints.prefix import deepest_chain
+from ds4chat.checkpoints.span import (
+    SUFFIX,
+    Identity,
+    Outcome,
+    PutResult,
+    SpanDraft,
+    SpanInfo,
+    discontinuity,
+    mismatch,
+)
+from ds4chat.errors import CheckpointError
+
+log = logging.getLogger(__name__)
+
+
+class SpanFolder:
+    """One variant's spans.
+
+    Attributes:
+        identity: whose they are.
+        path: the folder, which need not exist.
+    """
+
+    def __init__(self, directory: Directory, identity: Identity) -> None:
+        self.identity = identity
+        self.path = directory.root / identity.folder
+        self.index = Index()
+        self._directory = directory
+        self._listing: Listing | None = None
+        self._refused: dict[bytes, int] = {}
+
+    def refresh(self) -> None:
+        """Bring the index up to what is on disk; cheap when nothing changed."""
+        listing = self._directory.listing(self.path)
+        if self._listing is not None and listing.files is self._listing.files:
+            return
+        self._listing = listing
+        index, identity, prefix = self.index, self.identity, f"{self.path}/"
+        for span in list(index):
+            if span.sha1 not in listing.files:
+                index.drop(span.sha1)
+        for name, file in listing.files.items():
+            known = index.get(name)
+            if (known is not None and known.inode == file.inode) or self._refused.get(name) == file.inode:
+                continue
+            if known is not None:
+                index.drop(name)
+            try:
+                header = read_listed(f"{prefix}{name.hex()}{SUFFIX}", file.size)
+                reason = mismatch(header, identity)
+            except (CheckpointError, OSError) as error:
+                reason = str(error)
+            if reason is not None:
+                log.info("checkpoint %s is not usable: %s", name.hex(), reason)
+                self._refused[name] = file.inode
+                continue
+            index.add(SpanInfo(self.path, name, header, file.size, file.inode))
+
+    def find(self, key: bytes, limit: int) -> list[SpanInfo]:
+        """The deepest whole chain along the key bytes that ends at `limit` tokens or before."""
+        index = self.index
+        return deepest_chain(
+            key, index.lengths, index.get, lambda span: span.end <= limit and index.continues_parent(span)
+        )
+
+    def add(self, span: SpanInfo) -> None:
+        """A span was written: whatever was refused under its name is gone."""
+        self._refused.pop(span.sha1, None)
+        self.index.add(span)
+
+    def forget(self, span: SpanInfo) -> None:
+        """Give this file to no lookup any more."""
+        self.index.drop(span.sha1)
+        self._refused[span.sha1] = span.inode
+
+    def used(self, name: bytes, hits: int, last_used: int) -> None:
+        """A restore was counted in a span's header."""
+        known = self.index.get(name)
+        if known is not None:
+            self.index.add(replace(known, header=replace(known.header, hits=hits, last_used=last_used)))
+
+    def settled(self, name: bytes, end_hash: int) -> PutResult | None:
+        """The result where a whole chain to this prefix is on disk; None where one is to be written."""
+        chain = self.index.chain(name)
+        if not chain or not all(_is_there(span) for span in chain):
+            return None
+        if chain[-1].header.end_hash != end_hash:
+            return PutResult(
+                Outcome.TOKENS_DIFFER, chain[-1], message="the same text is stored with other tokens"
+            )
+        return PutResult(Outcome.STANDS, chain[-1])
+
+    def gap(self, draft: SpanDraft) -> str | None:
+        """Why a draft cannot continue its parent; None when it can."""
+        chain = self.index.chain(draft.parent)
+        if chain is None or not all(_is_there(span) for span in chain):
+            return "the span it continues is not on disk"
+        return discontinuity(draft.header(self.identity, 0), chain[-1] if chain else None)
+
+
+def _is_there(span: SpanInfo) -> bool:
+    try:
+        status = span.path.stat()
+    except OSError:
+        return False
+    return (status.st_size, status.st_ino) == (span.size, span.inode)

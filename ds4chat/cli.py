@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ds4chat import __version__
+from ds4chat.cli_cache import cache
 from ds4chat.errors import Ds4chatError, SessionNotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -367,6 +368,28 @@ def import_command(flags: dict[str, Any], /, files: tuple[str, ...], **own: Any)
     given = {name: value for name, value in own.items() if value is not None and value is not False}
     setup = Setup.from_flags(flags | given)
     return UsageError.exit_code if cli_sessions.import_files(setup, files, complain) else 0
+
+
+@cli.command("bench")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@click.option(
+    "--tokens", metavar="N,...", default="512,2048,6000", show_default=True, help="Lengths to measure."
+)
+@click.option("--plot", metavar="FILE", help="Also draw it, as .svg or .png.")
+@click.option("-m", "--model", metavar="PATH|NAME", help="As of the chat.")
+@_model_options
+@_data_dir
+@_kv_dir
+@click.pass_obj
+def bench_command(flags: dict[str, Any], /, as_json: bool, tokens: str, plot: str | None, **own: Any) -> None:
+    """Measure what checkpoints cost and save on this machine with this model."""
+    from ds4chat import cli_bench
+
+    given = {name: value for name, value in own.items() if value is not None}
+    cli_bench.bench({**flags, **given, "no_kv": False, "no_save": False}, tokens, as_json=as_json, plot=plot)
+
+
+cli.add_command(cache)
 
 
 def _paths(flags: dict[str, Any], data_dir: str | None, kv_dir: str | None = None) -> Paths:

@@ -78,8 +78,8 @@ class Setup:
         """The session database. Raises DatabaseError."""
         return Database(self.paths.database)
 
-    def manager(self, flags: Mapping[str, Any], session_id: str | None) -> SessionManager:
-        """The session manager with the model that is meant, not started. Raises ModelError, DatabaseError."""
+    def engine_options(self, flags: Mapping[str, Any], session_id: str | None = None) -> EngineOptions:
+        """How the engine is started, with the model that is meant. Raises ModelError, DatabaseError."""
         session_model = ""
         if session_id is not None and flags["model"] is None:
             with self.database() as database:
@@ -93,7 +93,7 @@ class Setup:
             starter=paths.starter_model(),
         )
         settings = self.config.model
-        options = EngineOptions(
+        return EngineOptions(
             model_path=model,
             n_ctx=settings.ctx,
             threads=settings.threads,
@@ -103,10 +103,14 @@ class Setup:
             log_path=self.paths.engine_log,
             pinned=flags["model"] is not None,
         )
+
+    def manager(self, flags: Mapping[str, Any], session_id: str | None) -> SessionManager:
+        """The session manager with the model that is meant, not started. Raises ModelError, DatabaseError."""
+        options = self.engine_options(flags, session_id)
         return SessionManager(
             self.paths.data_dir,
             options,
-            configuration.sampling(self.config, model),
+            configuration.sampling(self.config, options.model_path),
             max_tokens=self.config.sampling.max_tokens,
             system=self.config.chat.system if flags["system"] is None else flags["system"],
             save=not flags["no_save"],

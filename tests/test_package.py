@@ -180,7 +180,8 @@ def options() -> list[str]:
     """Every name of every option, of the program and of its commands."""
     root = cli.cli
     assert isinstance(root, click.Group)
-    commands = [root, *root.commands.values()]
+    groups = [root, *(c for c in root.commands.values() if isinstance(c, click.Group))]
+    commands = [root, *(command for group in groups for command in group.commands.values())]
     return sorted(
         {
             name

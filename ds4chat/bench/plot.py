@@ -5,8 +5,10 @@ Must not know: how anything was measured.
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -17,7 +19,7 @@ WIDTH, HEIGHT = 760, 470
 LEFT, RIGHT, TOP, BOTTOM = 80, 200, 64, 60
 _FONT = "font-family='system-ui, sans-serif'"
 
-SERIES = (
+SERIES: tuple[tuple[str, str, Callable[[Length], float]], ...] = (
     ("prefill", "#b3402e", lambda length: length.prefill_ms),
     ("whole state, load", "#8a6d1d", lambda length: length.whole_load_ms),
     ("restore", "#1f6f8b", lambda length: length.restore_ms),
@@ -33,9 +35,7 @@ def write_plot(report: Report, path: Path) -> None:
     svg = draw(report)
     try:
         if path.suffix.lower() == ".png":
-            import cairosvg
-
-            cairosvg.svg2png(bytestring=svg.encode(), write_to=str(path), scale=2)
+            importlib.import_module("cairosvg").svg2png(bytestring=svg.encode(), write_to=str(path), scale=2)
         else:
             path.write_text(svg, encoding="utf-8")
     except OSError as error:
@@ -52,7 +52,7 @@ def check_plot(path: Path) -> None:
         raise UsageError(f"--plot has no folder to write {path} into: make it, or give another file.")
     if path.suffix.lower() == ".png":
         try:
-            import cairosvg  # noqa: F401
+            importlib.import_module("cairosvg")
         except (ImportError, OSError) as error:
             raise UsageError(
                 "--plot writes PNG with the package cairosvg, which is not installed: install it, or write an .svg."
@@ -130,12 +130,12 @@ def _spread(places: Sequence[float], distance: float) -> list[float]:
     """The places, moved apart to at least `distance`, in the order they were given."""
     order = sorted(range(len(places)), key=lambda i: places[i])
     moved = list(places)
-    for above, below in zip(order, order[1:], strict=False):
+    for above, below in pairwise(order):
         moved[below] = max(moved[below], moved[above] + distance)
     over = moved[order[-1]] - (HEIGHT - BOTTOM)
     if over > 0:
         moved[order[-1]] -= over
-        for below, above in zip(reversed(order), list(reversed(order))[1:], strict=False):
+        for below, above in pairwise(reversed(order)):
             moved[above] = min(moved[above], moved[below] - distance)
     return moved
 

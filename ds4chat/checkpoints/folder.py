@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 
 from ds4chat.checkpoints.directory import Directory, Listing
-from ds4chat.checkpoints.format import read_listed
+from ds4chat.checkpoints.format import LoadedSpan, open_span, read_listed
 from ds4chat.checkpoints.index import Index
 from ds4chat.checkpoints.prefix import deepest_chain
 from ds4chat.checkpoints.span import (
@@ -44,10 +44,15 @@ class SpanFolder:
         self._directory = directory
         self._listing: Listing | None = None
         self._refused: dict[bytes, int] = {}
+        self._unlisted: set[bytes] = set()
 
     def refresh(self) -> None:
         """Bring the index up to what is on disk; cheap when nothing changed."""
         listing = self._directory.listing(self.path)
+        # A span added here since the last listing may be gone again before the first that shows it.
+        for name in self._unlisted - listing.files.keys():
+            self.index.drop(name)
+        self._unlisted.clear()
         if self._listing is not None and listing.files is self._listing.files:
             return
         self._listing = listing
@@ -82,6 +87,7 @@ class SpanFolder:
     def add(self, span: SpanInfo) -> None:
         """A span was written: whatever was refused under its name is gone."""
         self._refused.pop(span.sha1, None)
+        self._unlisted.add(span.sha1)
         self.index.add(span)
 
     def forget(self, span: SpanInfo) -> None:
@@ -112,6 +118,26 @@ class SpanFolder:
         if chain is None or not all(_is_there(span) for span in chain):
             return "the span it continues is not on disk"
         return discontinuity(draft.header(self.identity, 0), chain[-1] if chain else None)
+
+
+def load_span(span: SpanInfo, parent: SpanInfo | None, key: bytes | None, identity: Identity) -> LoadedSpan:
+    """Map a span's file and verify all of it, see `Store.load`. Raises `CheckpointError`."""
+    loaded = open_span(span.path)
+    header = loaded.header
+    try:
+        reason = mismatch(header, identity) or discontinuity(header, parent)
+        if reason is None and (header.end, header.key_len) != (span.end, span.key_len):
+            reason = "it was replaced by another"
+        if reason is None and key is not None:
+            expected = key[header.key_len - header.text_bytes : header.key_len]
+            reason = None if loaded.text == expected else "its text is not what its name says"
+        if reason is not None:
+            raise CheckpointError(reason)
+        loaded.verify()
+    except CheckpointError:
+        loaded.close()
+        raise
+    return loaded
 
 
 def _is_there(span: SpanInfo) -> bool:

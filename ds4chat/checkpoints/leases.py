@@ -90,15 +90,12 @@ class Lease:
 
     def close(self) -> None:
         """Stand on nothing any more; again does nothing."""
-        if self._fd < 0:
-            return
-        for path in (self._chain, self._lock):
-            with suppress(OSError):
-                path.unlink()
-        self._let_go()
+        if self._end is not None:
+            self._end()
+        self._fd, self._end = -1, None
 
     def _take(self) -> None:
-        self._let_go()
+        self.close()
         folder = self._root / FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
         stem = f"{os.getpid()}-{secrets.token_hex(8)}"
@@ -113,12 +110,7 @@ class Lease:
                     break
             os.close(fd)
         self._fd = fd
-        self._end = weakref.finalize(self, os.close, fd)
-
-    def _let_go(self) -> None:
-        if self._end is not None:
-            self._end()
-        self._fd, self._end = -1, None
+        self._end = weakref.finalize(self, _end, fd, self._chain, self._lock)
 
     def _write(self) -> None:
         temp = self._chain.with_suffix(".tmp")
@@ -128,6 +120,13 @@ class Lease:
         finally:
             os.close(fd)
         temp.replace(self._chain)
+
+
+def _end(fd: int, *paths: Path) -> None:
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()
+    os.close(fd)
 
 
 def leased(root: Path) -> set[Path]:

@@ -24,8 +24,8 @@ from filelock import Timeout
 
 from ds4chat.checkpoints import leases, pins, quarantine, upkeep
 from ds4chat.checkpoints.directory import Directory, Temp
-from ds4chat.checkpoints.folder import SpanFolder
-from ds4chat.checkpoints.format import LoadedSpan, open_span, read_header, read_tokens, write_span, write_use
+from ds4chat.checkpoints.folder import SpanFolder, load_span
+from ds4chat.checkpoints.format import LoadedSpan, read_header, read_tokens, write_span, write_use
 from ds4chat.checkpoints.leases import Lease
 from ds4chat.checkpoints.policy import Policy, fits_budget
 from ds4chat.checkpoints.prefix import ROOT, partial_child
@@ -35,8 +35,6 @@ from ds4chat.checkpoints.span import (
     PutResult,
     SpanDraft,
     SpanInfo,
-    discontinuity,
-    mismatch,
     span_path,
 )
 from ds4chat.checkpoints.variants import siblings, write_variant
@@ -272,7 +270,7 @@ class Store:
             raise CheckpointError("no model is loaded")
         folder = self._folder_of(span)
         try:
-            return _load(span, parent, key, folder.identity if folder is not None else self.identity)
+            return load_span(span, parent, key, folder.identity if folder is not None else self.identity)
         except CheckpointError as error:
             log.warning("checkpoint %s is passed over: %s", span.path, error)
             self.forget(span)
@@ -328,8 +326,10 @@ class Store:
         """
         folder = foreign if foreign is not None else self._own.path if self._own is not None else self.root
         spans = [span_path(folder, name) for name in names]
-        news = {path for path in spans if path not in self._live}
-        self._live = frozenset(spans)
+        if self._live == (live := frozenset(spans)):
+            return
+        news = live - self._live
+        self._live = live
         # What is on disk and was spared by nobody may just be chosen for deletion; what is yet to be written is not.
         if any(path.exists() for path in news):
             with contextlib.suppress(OSError), self._directory.lock(_LEASE_LOCK_SECONDS):
@@ -473,25 +473,6 @@ class Store:
 def remove_spans(root: str | Path, names: Iterable[bytes], keep: Iterable[bytes] = ()) -> list[Path]:
     """`Store.remove` of a deleted session's spans, pinned or not, with no model loaded. Raises `OSError`."""
     return Store.open(root, None).remove(names, keep, pinned_too=True)
-
-
-def _load(span: SpanInfo, parent: SpanInfo | None, key: bytes | None, identity: Identity) -> LoadedSpan:
-    loaded = open_span(span.path)
-    header = loaded.header
-    try:
-        reason = mismatch(header, identity) or discontinuity(header, parent)
-        if reason is None and (header.end, header.key_len) != (span.end, span.key_len):
-            reason = "it was replaced by another"
-        if reason is None and key is not None:
-            expected = key[header.key_len - header.text_bytes : header.key_len]
-            reason = None if loaded.text == expected else "its text is not what its name says"
-        if reason is not None:
-            raise CheckpointError(reason)
-        loaded.verify()
-    except CheckpointError:
-        loaded.close()
-        raise
-    return loaded
 
 
 def _tokens_of(span: SpanInfo) -> Sequence[int]:

@@ -46,7 +46,7 @@ def survey(
     for folder in directory.folders():
         listing = directory.listing(folder)
         spans = read_spans(folder, listing.files)
-        usable = _usable(spans, identity)
+        usable = usable_spans(spans, identity)
         held = _continuations(spans, pinned)
         for name, file in listing.files.items():
             path = span_path(folder, name)
@@ -100,9 +100,12 @@ def _continuations(spans: dict[bytes, SpanInfo], names: Collection[bytes]) -> se
     return held
 
 
-def _usable(spans: dict[bytes, SpanInfo], identity: Identity | None) -> set[bytes]:
-    """Names whose whole chain is there and fits. Parents end before their children, so one pass
-    does."""
+def usable_spans(spans: dict[bytes, SpanInfo], identity: Identity | None) -> set[bytes]:
+    """Names of those whose whole chain is there and fits. Parents end before their children, so one pass does.
+
+    Args:
+        identity: the loaded model's, for the payload version; None takes any.
+    """
     usable: set[bytes] = set()
     for name, span in sorted(spans.items(), key=lambda item: item[1].end):
         header = span.header

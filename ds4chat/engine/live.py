@@ -7,27 +7,21 @@ templates, sampling. All methods run on the engine thread; results of writes arr
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
-import xxhash
-
-from ds4chat.checkpoints.format import Flag, LoadedSpan, hash_tokens, open_span
-from ds4chat.checkpoints.prefix import ROOT
+from ds4chat.checkpoints.format import Flag, LoadedSpan, open_span
 from ds4chat.checkpoints.reason import Reason
 from ds4chat.checkpoints.span import Outcome, PutResult, SpanDraft, SpanInfo
 from ds4chat.checkpoints.store import Store
 from ds4chat.checkpoints.trailers import Trailer
 from ds4chat.checkpoints.writer import Buffer, Writer
 from ds4chat.engine import tool_calls
+from ds4chat.engine.chain import Link, ReadAhead
 from ds4chat.engine.llama import Context
 from ds4chat.engine.prompt import Prompt, PromptBuilder
 from ds4chat.engine.protocol import Event, Stored
@@ -50,43 +44,8 @@ MOST_TRAILERS_BEHIND = 32
 CONTROL = b"\xff"
 """First key byte of a control token."""
 
-READ_AHEAD = 2
-"""Spans that are read and verified while llama.cpp takes in the one before them; more would only hide a slow disk."""
-
 FLUSH_SECONDS = 30.0
 """How long a look-up waits for spans that are still being written."""
-
-
-@dataclass
-class Link:
-    """One stored end of the live chain, with the hashes of everything up to it.
-
-    `stored` and `failed` are set from the writer thread: the span was on disk then, or is not, so that nothing may
-    stand on it.
-    """
-
-    end: int
-    key_length: int
-    sha1: hashlib._Hash
-    token_hash: xxhash.xxh3_64
-    stored: bool = False
-    failed: bool = False
-
-    @classmethod
-    def root(cls) -> Link:
-        return cls(0, 0, hashlib.sha1(), xxhash.xxh3_64())
-
-    def extended(self, key: bytes, tokens: list[int]) -> Link:
-        """The link `len(tokens)` tokens further."""
-        sha1, token_hash = self.sha1.copy(), self.token_hash.copy()
-        sha1.update(key)
-        hash_tokens(tokens, token_hash)
-        return Link(self.end + len(tokens), self.key_length + len(key), sha1, token_hash)
-
-    @property
-    def name(self) -> bytes:
-        """SHA-1 of all key bytes up to the end; zeros at the root, as a parent is written."""
-        return self.sha1.digest() if self.end else ROOT
 
 
 @dataclass(frozen=True)
@@ -124,7 +83,7 @@ class LiveState:
         self._snapshots = snapshots
         self._context, self._builder, self._emit = context, builder, emit
         self._store, self._writer, self._read_only = store, writer, read_only
-        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
+        self._ahead = ReadAhead(context)
         self.session = ""
         self._foreign: Path | None = None
         """The folder the live state was restored from, when another quantization computed it."""
@@ -135,7 +94,7 @@ class LiveState:
         """Exact texts of tool calls by id, of all spans seen so far."""
 
     def close(self) -> None:
-        self._ahead.shutdown(wait=False)
+        self._ahead.close()
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -144,12 +103,15 @@ class LiveState:
 
     def clear(self) -> None:
         """Empty the cache; needed after anything that left it in an unknown state."""
+        self._empty()
+        if self._store is not None:
+            self._store.set_live_chain(())
+
+    def _empty(self) -> None:
         self._context.clear()
         self.tokens = []
         self.chain = [Link.root()]
         self._foreign = None
-        if self._store is not None:
-            self._store.set_live_chain(())
 
     def forget(self, session: str) -> None:
         """Drop the live state if it is this session's, its tail unstored."""
@@ -386,10 +348,9 @@ class LiveState:
                     further, worth = part[0], min(part[1], limit)
             if worth < live + WORTH_A_RESTORE and not (worth > live and live == 0):
                 return None
-            self.clear()
+            self._empty()
             live = 0
             self._foreign = chain[0].folder if chain and self._store.is_foreign(chain[0]) else None
-            self._store.set_live_chain([span.sha1 for span in chain], self._foreign)
             stored = self._load(chain, further, prompt.key)
             if stored is None:
                 # The store no longer offers what failed, so this ends.
@@ -404,7 +365,7 @@ class LiveState:
                     continue
                 self.cut_back(agreed)
             # Nothing waits for the count of hits.
-            self._ahead.submit(self._store.touch, chain)
+            self._ahead.later(self._store.touch, chain)
             for span in chain:
                 # This session stands on them now, whichever one stored them.
                 reason = Reason(span.header.reason).label
@@ -424,7 +385,10 @@ class LiveState:
         """
         assert self._store is not None
         spans = [*chain, further] if further is not None else chain
-        ready = self._read_ahead(spans, [None if info is further else key for info in spans])
+        keys = [None if info is further else key for info in spans]
+        ready = self._ahead.read(self._store, spans, keys, self.chain[-1])
+        # Named while the first of them is read: eviction elsewhere spares them before any is used.
+        self._store.set_live_chain([span.sha1 for span in chain], self._foreign)
         for i, info in enumerate(spans):
             try:
                 span, tokens, link = next(ready)
@@ -448,39 +412,6 @@ class LiveState:
             with suppress(CheckpointError), self._store.load(info, parent):
                 pass
             parent = info
-
-    def _read_ahead(
-        self, spans: list[SpanInfo], keys: list[bytes | None]
-    ) -> Iterator[tuple[LoadedSpan, list[int], Link]]:
-        """Each span, verified, with its tokens and its link of the live chain, the next ones under way meanwhile.
-
-        All that takes Python's lock happens on the read-ahead thread, while the engine thread is inside of llama.cpp.
-        Raises CheckpointError in place of a span that cannot be used.
-        """
-        store, link = self._store, self.chain[-1]
-        assert store is not None
-
-        def verified(
-            info: SpanInfo, parent: SpanInfo | None, key: bytes | None
-        ) -> tuple[LoadedSpan, list[int], Link]:
-            nonlocal link
-            span = store.load(info, parent, key)
-            try:
-                self._context.check_payload(span.payload, span.header.start, span.header.end)
-            except CheckpointError:
-                span.close()
-                raise
-            tokens = list(span.tokens)
-            link = link.extended(span.text, tokens)
-            link.stored = True
-            return span, tokens, link
-
-        jobs = zip(spans, [None, *spans[:-1]], keys, strict=True)
-        pending = deque(self._ahead.submit(verified, *job) for job in islice(jobs, READ_AHEAD))
-        while pending:
-            ready = pending.popleft().result()
-            pending.extend(self._ahead.submit(verified, *job) for job in islice(jobs, 1))
-            yield ready
 
 
 def common_prefix(a: list[int], b: list[int], limit: int) -> int:

@@ -78,6 +78,19 @@ def test_no_span_past_the_prompt_or_the_context_is_found(tmp_path: Path) -> None
     assert TALK.find(store, max_tokens=60, n_ctx=60) == [10, 30, 60]
 
 
+def test_a_smaller_context_prefix_is_kept(tmp_path: Path) -> None:
+    """The context length at storing is for information: what fits is used, and stands instead of being written
+    again."""
+    store = open_store(tmp_path)
+    assert store.put(TALK.draft(0, 10, context_size=64)).outcome is Outcome.STORED
+    assert TALK.find(store, n_ctx=32_768) == [10]
+    assert store.put(TALK.draft(0, 10, context_size=32_768)).outcome is Outcome.STANDS
+    assert store.put(TALK.draft(10, 30, context_size=32_768)).outcome is Outcome.STORED
+    assert TALK.find(store, n_ctx=32_768) == [10, 30]
+    assert TALK.find(store, n_ctx=16) == [10]
+    assert read_header(store.find(TALK.key, 10, 99)[0].path)[0].context_size == 64
+
+
 @pytest.mark.parametrize(
     "other",
     [

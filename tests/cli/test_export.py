@@ -114,7 +114,10 @@ def test_toml_is_the_default_and_what_show_prints(line: Line) -> None:
     result = line("export", "Rome")
     assert (result.code, result.err) == (0, "")
     assert result.out == line("show", "Rome", "--toml").out
-    assert line("export", "rome", "--format", "markdown").out == line("show", "Rome", "--markdown").out
+    markdown = line("show", "Rome", "--markdown").out
+    assert line("export", "rome", "--format", "markdown").out == markdown
+    assert line("export", "rome", "-o", str(line.folder / "rome.md")).out == ""
+    assert (line.folder / "rome.md").read_text() == markdown
 
 
 @pytest.mark.parametrize("ending", ["toml", "json"])
@@ -137,15 +140,10 @@ def test_json_is_the_session_of_a_bundle(line: Line) -> None:
     assert data["messages"][1]["tokens"] == [5, 6] and data["messages"][1]["state"] == "stopped"
 
 
-def test_markdown_goes_by_the_ending(line: Line) -> None:
-    chat(line)
-    path = line.folder / "rome.md"
-    assert line("export", "Rome", "-o", str(path)).code == 0
-    assert path.read_text() == line("show", "Rome", "--markdown").out
-
-
-def test_on_a_terminal_nothing_acts(line: Line) -> None:
+def test_on_a_terminal_nothing_acts_and_a_bundle_is_refused(line: Line) -> None:
     line.session("x", "\x1b[2Jgone")
+    result = line("export", "x", "--with-checkpoints", terminal=True)
+    assert result.code == 2 and "nothing for a terminal" in result.err
     assert "␛[2Jgone" in line("export", "x", "--format", "markdown", terminal=True).out
     assert "\x1b[2Jgone" in line("export", "x", "--format", "markdown").out
 
@@ -208,12 +206,6 @@ def test_wrong_use(line: Line, arguments: list[str], told: str) -> None:
     assert told in result.err and result.err.count("\n") == 1
 
 
-def test_a_bundle_is_nothing_for_a_terminal(line: Line) -> None:
-    chat(line)
-    result = line("export", "Rome", "--with-checkpoints", terminal=True)
-    assert result.code == 2 and "nothing for a terminal" in result.err
-
-
 def test_a_file_that_cannot_be_written_leaves_nothing(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     path = bundle(line, 40)
     old = path.read_bytes()
@@ -226,8 +218,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(line: Line, monkeypatch: p
     assert result.code == 1 and "cannot be written (No space left on device)" in result.err
     assert path.read_bytes() == old
     assert [p.name for p in line.folder.glob(".*")] == []
-    result = line("export", "Rome", "-o", str(line.folder / "missing" / "x.toml"))
-    assert result.code == 1 and result.err.count("\n") == 1
+    assert line("export", "Rome", "-o", str(line.folder / "missing" / "x.toml")).code == 1
 
 
 def test_a_link_stays_and_a_device_is_written_to(line: Line) -> None:
@@ -299,9 +290,7 @@ def test_a_bundle_comes_in_with_id_tree_and_checkpoints(line: Line, other: Other
     assert other.spans("00000001") == [(a, b, "continued") for a, b in ((0, 20), (20, 60), (60, 100))]
     files = span_files(other.kv)
     assert {stat.S_IMODE(p.stat().st_mode) for p in files} == {0o600}
-    assert {stat.S_IMODE(p.stat().st_mode) for p in (other.kv, files[0].parent, files[0].parents[1])} == {
-        0o700
-    }
+    assert {stat.S_IMODE(p.stat().st_mode) for p in files[0].parents[:3]} == {0o700}
     assert len(files) == 3 and list(other.kv.rglob("*tmp*")) == []
     assert other("rm", "-y", "Rome").code == 0
 
@@ -312,7 +301,6 @@ def test_importing_twice_makes_no_doubles(line: Line, other: Other) -> None:
         result = other("import", str(path), str(path))
         assert (result.code, result.out) == (0, "00000001  Rome\n" * 2)
         assert result.err.count('is here as session 00000001 "Rome"') == attempt + 1
-    assert other.sessions == ["00000001"]
     assert other("rename", "Rome", "Roma").code == 0
     other("import", str(path))
     assert other.sessions == ["00000001"]
@@ -328,8 +316,6 @@ def test_a_taken_id_makes_a_new_one_once(line: Line, other: Other) -> None:
     new = line_out.split()[0]
     assert other.sessions == sorted(["00000001", new]) and new != "00000001"
     assert other.spans(new) == other.spans("00000001")
-    # A session deleted there leaves the other its checkpoints.
-    assert other("rm", "-y", "00000001").code == 0
 
 
 def test_checkpoints_that_went_come_in_again(line: Line, other: Other) -> None:

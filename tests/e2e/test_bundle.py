@@ -1,4 +1,7 @@
-"""A chat that moves: as a bundle, and with its folders copied, it goes on elsewhere as if it had stayed."""
+"""A chat that moves: as a bundle, and with its folders copied, it goes on elsewhere as if it had stayed.
+
+On a tiny model of random weights: no answer is likely there, so any other float gives other tokens.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from ds4chat.sessions.session import Message
 from tests.support.program import Program
 
 QUESTION = "And of Spain, please?"
-OWN_TOKENS = 6
+OWN_TOKENS = 11
 """Of the question alone."""
 
 SHORT = ("--max-tokens", "12")
@@ -38,15 +41,18 @@ class Homes:
 
 
 @pytest.fixture(scope="module")
-def homes(tmp_path_factory: pytest.TempPathFactory, starter: Path) -> Homes:
+def homes(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Path]) -> Homes:
     root = tmp_path_factory.mktemp("homes")
     first, imported, copied = (Program(root / name) for name in ("first", "imported", "copied"))
-    session = first.ask("What is the capital city of France? Answer in one word.", *SHORT)["session"]
+    model = ("-m", str(tiny["dense"]))
+    session = first.ask("What is the capital city of France? Answer in one word.", *SHORT, *model)["session"]
     second = first.ask("And of Italy?", "-r", session, *SHORT)
     for home in (imported, copied):
         # What each processor is asked once is no part of a chat, and takes seconds.
         for memo in (first.home / "data").glob("*.json"):
             shutil.copy(memo, home.home / "data")
+    (imported.home / "data" / "models").mkdir()
+    shutil.copy(tiny["dense"], imported.home / "data" / "models")
     bundle = root / "chat.ds4chat"
     done = first.run("export", session, "--with-checkpoints", str(bundle))
     assert done.returncode == 0, done.stderr
@@ -76,11 +82,5 @@ def test_a_chat_that_moved_is_restored_and_only_new_text_is_computed(homes: Home
 @pytest.mark.parametrize("name", ["imported", "copied"])
 def test_a_chat_that_moved_goes_on_as_it_would_have_at_home(homes: Homes, name: str) -> None:
     here, there = homes.reply(homes.first), homes.reply(getattr(homes, name))
-    assert here.tokens and there.tokens == here.tokens
+    assert len(here.tokens) > 4 and there.tokens == here.tokens
     assert there.text == here.text and there.fingerprint == here.fingerprint
-
-
-def test_what_the_import_stored_goes_with_its_session(homes: Homes) -> None:
-    assert homes.imported.kv_files
-    assert homes.imported.run("rm", "-y", homes.session).returncode == 0
-    assert homes.imported.kv_files == []

@@ -64,7 +64,9 @@ class EngineRoom:
             "directory": str(kv_dir or ""),
             "enabled": kv_dir is not None,
         }
-        self._load = Load(str(model), n_ctx=n_ctx, extra_buffers=False, kv=KvOptions(**options), **load)  # type: ignore[arg-type]
+        # One thread: tiny models need no more, and threads that wait for one another starve on a busy machine.
+        settings = {"n_ctx": n_ctx, "threads": 1, "extra_buffers": False, **load}
+        self._load = Load(str(model), kv=KvOptions(**options), **settings)  # type: ignore[arg-type]
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.engine = Engine(self._emit)
         self._turn = 0

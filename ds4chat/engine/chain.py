@@ -1,0 +1,119 @@
+"""The chain of checkpoints a live state stands on: its links, and reading those of a stored one ahead of the engine.
+
+Promises: what `ReadAhead` gives was verified, all of it. Must not know: prompts, turns, what is live.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import ParamSpec
+
+import xxhash
+
+from ds4chat.checkpoints.format import LoadedSpan, hash_tokens
+from ds4chat.checkpoints.prefix import ROOT
+from ds4chat.checkpoints.span import SpanInfo
+from ds4chat.checkpoints.store import Store
+from ds4chat.engine.llama import Context
+from ds4chat.errors import CheckpointError
+
+P = ParamSpec("P")
+
+SPANS_AHEAD = 2
+"""Spans read and verified while llama.cpp takes in the one before them; more would only hide a slow disk."""
+
+
+@dataclass
+class Link:
+    """One stored end of the live chain, with the hashes of everything up to it.
+
+    `stored` and `failed` are set from the writer thread: the span was on disk then, or is not, so that nothing may
+    stand on it.
+    """
+
+    end: int
+    key_length: int
+    sha1: hashlib._Hash
+    token_hash: xxhash.xxh3_64
+    stored: bool = False
+    failed: bool = False
+
+    @classmethod
+    def root(cls) -> Link:
+        return cls(0, 0, hashlib.sha1(), xxhash.xxh3_64())
+
+    def extended(self, key: bytes, tokens: list[int]) -> Link:
+        """The link `len(tokens)` tokens further."""
+        sha1, token_hash = self.sha1.copy(), self.token_hash.copy()
+        sha1.update(key)
+        hash_tokens(tokens, token_hash)
+        return Link(self.end + len(tokens), self.key_length + len(key), sha1, token_hash)
+
+    @property
+    def name(self) -> bytes:
+        """SHA-1 of all key bytes up to the end; zeros at the root, as a parent is written."""
+        return self.sha1.digest() if self.end else ROOT
+
+
+class ReadAhead:
+    """One thread beside the engine's.
+
+    All that takes Python's lock happens there, while the engine thread is inside of llama.cpp: what is left for it
+    between two spans is next to nothing. Files are mapped, with all their pages at once, and not read: a read into
+    warm memory takes longer than hashing and copying the page cache in place.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
+
+    def close(self) -> None:
+        """Take no more work."""
+        self._thread.shutdown(wait=False)
+
+    def later(self, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Do what nobody waits for."""
+        self._thread.submit(work, *args, **kwargs)
+
+    def read(
+        self, store: Store, spans: Sequence[SpanInfo], keys: Sequence[bytes | None], link: Link
+    ) -> Iterator[tuple[LoadedSpan, list[int], Link]]:
+        """Begin at once; each span comes with its tokens and its link of the chain that begins behind `link`.
+
+        The iterator raises CheckpointError in place of a span that cannot be used, and has then ended. Whoever takes a
+        span closes it.
+
+        Args:
+            keys: for each span, the key bytes it was found with, None where its text need not be part of any.
+        """
+
+        def verified(
+            info: SpanInfo, parent: SpanInfo | None, key: bytes | None
+        ) -> tuple[LoadedSpan, list[int], Link]:
+            nonlocal link
+            span = store.load(info, parent, key)
+            try:
+                self._context.check_payload(span.payload, span.header.start, span.header.end)
+            except CheckpointError:
+                span.close()
+                raise
+            tokens = list(span.tokens)
+            link = link.extended(span.text, tokens)
+            link.stored = True
+            return span, tokens, link
+
+        jobs = zip(spans, [None, *spans[:-1]], keys, strict=True)
+        pending = deque(self._thread.submit(verified, *job) for job in islice(jobs, SPANS_AHEAD))
+
+        def results() -> Iterator[tuple[LoadedSpan, list[int], Link]]:
+            while pending:
+                ready = pending.popleft().result()
+                pending.extend(self._thread.submit(verified, *job) for job in islice(jobs, 1))
+                yield ready
+
+        return results()

@@ -375,18 +375,27 @@ def import_command(flags: dict[str, Any], /, files: tuple[str, ...], **own: Any)
 @click.option(
     "--tokens", metavar="N,...", default="512,2048,6000", show_default=True, help="Lengths to measure."
 )
+@click.option(
+    "--only",
+    type=click.Choice(["lengths", "generation", "growth"]),
+    multiple=True,
+    help="Measure this part alone; may be repeated.",
+)
 @click.option("--plot", metavar="FILE", help="Also draw it, as .svg or .png.")
 @click.option("-m", "--model", metavar="PATH|NAME", help="As of the chat.")
 @_model_options
 @_data_dir
 @_kv_dir
 @click.pass_obj
-def bench_command(flags: dict[str, Any], /, as_json: bool, tokens: str, plot: str | None, **own: Any) -> None:
+def bench_command(
+    flags: dict[str, Any], /, as_json: bool, tokens: str, only: Any, plot: str | None, **own: Any
+) -> None:
     """Measure what checkpoints cost and save on this machine with this model."""
     from ds4chat import cli_bench
 
     given = {name: value for name, value in own.items() if value is not None}
-    cli_bench.bench({**flags, **given, "no_kv": False, "no_save": False}, tokens, as_json=as_json, plot=plot)
+    chosen = {**flags, **given, "no_kv": False, "no_save": False}
+    cli_bench.bench(chosen, tokens, parts=only, as_json=as_json, plot=plot)
 
 
 cli.add_command(cache)

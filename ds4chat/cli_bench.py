@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 import msgspec
 
 from ds4chat import paths as locations
 from ds4chat.bench.plot import check_plot, write_plot
-from ds4chat.bench.report import Progress, Report, Request
+from ds4chat.bench.report import PARTS, Length, Part, Progress, Report, Request
 from ds4chat.bench.run import run_bench
 from ds4chat.cli_setup import Setup
 from ds4chat.engine.protocol import ChatMessage
@@ -20,30 +20,48 @@ from ds4chat.errors import UsageError
 from ds4chat.printing import dump_json
 from ds4chat.sessions import interchange
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 SAMPLE = "lighthouse.toml"
 MIN_TOKENS, MAX_TOKENS = 64, 10**6
 
 
-def bench(flags: Mapping[str, Any], tokens: str, *, as_json: bool, plot: str | None) -> None:
-    """Measure and print. `flags` are those of the chat. Raises UsageError, ModelError, EngineError."""
+def bench(
+    flags: Mapping[str, Any], tokens: str, *, parts: Sequence[Part] = (), as_json: bool, plot: str | None
+) -> None:
+    """Measure and print. `flags` are those of the chat; no `parts` mean all. Raises UsageError, ModelError,
+    EngineError."""
     lengths = parse_tokens(tokens)
     picture = Path(plot).expanduser() if plot is not None else None
+    parts = parts or PARTS
     if picture is not None:
+        if "lengths" not in parts:
+            raise UsageError("--plot draws the lengths: add --only lengths, or leave --plot out.")
         check_plot(picture)
-    setup = Setup.from_flags(flags)
-    options = setup.engine_options(flags)
-    memo = setup.paths.data_dir / "engine.json"
-    request = Request(load=options.load_command(True, ""), lengths=lengths, chat=_sample())
-    with _Meter() as meter:
-        report = run_bench(
-            request, meter.show, beside=setup.paths.kv_dir, memo=memo, log_path=setup.paths.engine_log
-        )
+    report = _measure(flags, lengths, parts)
     if picture is not None:
         write_plot(report, picture)
     if as_json:
         click.echo(dump_json(msgspec.to_builtins(report), sys.stdout, indent=2))
     else:
-        _print(report)
+        _print_report(report, sys.stdout)
+
+
+def _measure(flags: Mapping[str, Any], lengths: list[int], parts: Sequence[Part]) -> Report:
+    """Run the bench with progress on standard error. Raises UsageError, ModelError, EngineError."""
+    setup = Setup.from_flags(flags)
+    options = setup.engine_options(flags)
+    request = Request(load=options.load_command(True, ""), lengths=lengths, chat=_sample(), parts=list(parts))
+    where = setup.paths
+    with _Meter() as meter:
+        return run_bench(
+            request,
+            meter.show,
+            beside=where.kv_dir,
+            memo=where.data_dir / "engine.json",
+            log_path=where.engine_log,
+        )
 
 
 def parse_tokens(text: str) -> list[int]:
@@ -91,54 +109,59 @@ class _Meter:
         self._status.stop()
 
 
-def _print(report: Report) -> None:
+def _print_report(report: Report, out: TextIO) -> None:
+    """The results for people."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else 400, highlight=False)
-    console.print(
-        Text(
-            f"{report.model}: {report.memory} memory, {report.kv_type} KV, context {report.n_ctx:,}, "
-            f"{report.kv_bytes_per_token:,} bytes a token, {report.cores} cores, llama-cpp-python {report.build}"
-        )
-    )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Tokens", no_wrap=True)
-    for length in report.lengths:
-        table.add_column(f"{length.tokens:,}", justify="right", no_wrap=True)
-    rows = (
-        ("prefill", [_ms(length.prefill_ms) for length in report.lengths]),
-        ("restore", [_ms(length.restore_ms) for length in report.lengths]),
-        ("XXH3 over the same files, mapped", [_ms(length.xxh3_ms) for length in report.lengths]),
-        ("plain read of the same files", [_ms(length.read_ms) for length in report.lengths]),
-        ("whole state, load (unverified)", [_ms(length.whole_load_ms) for length in report.lengths]),
-        ("whole state, save", [_ms(length.whole_save_ms) for length in report.lengths]),
-        ("on disk", [f"{_mb(length.file_bytes)} in {length.spans}" for length in report.lengths]),
-        ("KV", [_mb(length.whole_bytes) for length in report.lengths]),
-        ("prefill / restore", [f"{length.prefill_over_restore:,.0f}" for length in report.lengths]),
-        ("restore / XXH3", [f"{length.restore_over_xxh3:.2f}" for length in report.lengths]),
-        ("restore / plain read", [f"{length.restore_over_read:.2f}" for length in report.lengths]),
-        ("restore / whole state", [f"{length.restore_over_whole_load:.2f}" for length in report.lengths]),
-    )
-    for name, cells in rows:
-        table.add_row(name, *cells)
-    console.print(table)
-    growth, generation = report.growth, report.generation
-    console.print(
-        Text(
+    console = Console(file=out, width=None if out.isatty() else 400, highlight=False)
+    said = [
+        f"{report.model}: {report.memory} memory, {report.kv_type} KV, context {report.n_ctx:,}, "
+        f"{report.kv_bytes_per_token:,} bytes a token, {report.cores} cores, llama-cpp-python {report.build}"
+    ]
+    console.print(Text(said.pop()))
+    if report.lengths:
+        console.print(_table(report.lengths))
+    if (growth := report.growth) is not None:
+        said.append(
             f"A chat grown to {growth.tokens:,} tokens in {growth.turns} turns wrote {_mb(growth.written_bytes)} in "
             f"{growth.stores} spans, {growth.written_over_kv:.3f} times its KV; whole states at the same points would "
             f"have been {_mb(growth.whole_bytes)}, {growth.whole_over_kv:.1f} times."
         )
-    )
-    console.print(
-        Text(
+    if (generation := report.generation) is not None:
+        said.append(
             f"Generation: {generation.plain_per_second:.1f} tokens/s, with storing "
             f"{generation.storing_per_second:.1f}; {generation.storing_over_plain:.3f} of it (median of "
             f"{generation.pairs} pairs of {generation.tokens} tokens)."
         )
+    for line in said:
+        console.print(Text(line))
+
+
+def _table(lengths: Sequence[Length]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Tokens", no_wrap=True)
+    for length in lengths:
+        table.add_column(f"{length.tokens:,}", justify="right", no_wrap=True)
+    rows: tuple[tuple[str, Callable[[Length], str]], ...] = (
+        ("prefill", lambda length: _ms(length.prefill_ms)),
+        ("restore", lambda length: _ms(length.restore_ms)),
+        ("XXH3 over the same files, mapped", lambda length: _ms(length.xxh3_ms)),
+        ("plain read of the same files", lambda length: _ms(length.read_ms)),
+        ("whole state, load (unverified)", lambda length: _ms(length.whole_load_ms)),
+        ("whole state, save", lambda length: _ms(length.whole_save_ms)),
+        ("on disk", lambda length: f"{_mb(length.file_bytes)} in {length.spans}"),
+        ("KV", lambda length: _mb(length.whole_bytes)),
+        ("prefill / restore", lambda length: f"{length.prefill_over_restore:,.0f}"),
+        ("restore / XXH3", lambda length: f"{length.restore_over_xxh3:.2f}"),
+        ("restore / plain read", lambda length: f"{length.restore_over_read:.2f}"),
+        ("restore / whole state", lambda length: f"{length.restore_over_whole_load:.2f}"),
     )
+    for name, cell in rows:
+        table.add_row(name, *map(cell, lengths))
+    return table
 
 
 def _ms(value: float) -> str:

@@ -21,6 +21,7 @@ IMPORTS = [
     ("ds4chat.cli", (*ENGINE, *SCREEN, *TEMPLATES, *STORE, *DATABASE)),
     ("ds4chat.cli_setup", (*ENGINE, *SCREEN, *TEMPLATES, *STORE)),
     ("ds4chat.cli_sessions", (*ENGINE, *SCREEN, *TEMPLATES, *STORE)),
+    ("ds4chat.cli_bench", (*ENGINE, *SCREEN, *TEMPLATES, *STORE, "ds4chat.engine.bench")),
     ("ds4chat.printing", (*ENGINE, *SCREEN, *TEMPLATES, *STORE)),
     ("ds4chat.sessions.manager", (*ENGINE, *SCREEN, *TEMPLATES, *STORE)),
     ("ds4chat.ui.app", (*ENGINE, *TEMPLATES, *STORE, *DATABASE)),
@@ -28,6 +29,7 @@ IMPORTS = [
     ("ds4chat.engine.client", (*ENGINE, *SCREEN, *TEMPLATES, *STORE, *DATABASE)),
     # llama_cpp itself loads sqlite3, so it is our own modules that tell.
     ("ds4chat.engine.worker", (*SCREEN, "ds4chat.cli", "ds4chat.config", "ds4chat.sessions")),
+    ("ds4chat.engine.bench", (*SCREEN, "ds4chat.cli", "ds4chat.config", "ds4chat.sessions")),
     ("ds4chat.engine.template", ("llama_cpp", "ds4chat.engine.llama", *SCREEN, *DATABASE, *STORE)),
     ("ds4chat.engine.prompt", ("llama_cpp", "ds4chat.engine.llama", *SCREEN, *DATABASE, *STORE)),
     (

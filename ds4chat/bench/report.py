@@ -7,9 +7,15 @@ means something. Must not know the engine.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from ds4chat.engine.protocol import ChatMessage, Load, MemoryKind
+
+Part = Literal["lengths", "generation", "growth"]
+PARTS: tuple[Part, ...] = ("lengths", "generation", "growth")
+"""What there is to measure, in the order it is done."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -20,6 +26,7 @@ class Request(msgspec.Struct, frozen=True):
             input ends before it is done.
         lengths: where to measure, tokens, ascending.
         chat: a conversation to compute; it is repeated until it is long enough.
+        parts: what to measure.
         rounds: restores at each length.
         pairs: runs of generation with and without storing.
         generated: tokens of each run.
@@ -28,6 +35,7 @@ class Request(msgspec.Struct, frozen=True):
     load: Load
     lengths: list[int]
     chat: list[ChatMessage]
+    parts: list[Part] = msgspec.field(default_factory=lambda: list(PARTS))
     rounds: int = 9
     pairs: int = 9
     generated: int = 128
@@ -101,7 +109,7 @@ class Generation(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):
-    """All that was measured."""
+    """All that was measured; a part that was not asked for is empty."""
 
     model: str
     architecture: str
@@ -113,8 +121,8 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     cores: int
     rounds: int
     lengths: list[Length]
-    growth: Growth
-    generation: Generation
+    growth: Growth | None
+    generation: Generation | None
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import logging
 import os
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from filelock import FileLock
 
@@ -40,8 +42,8 @@ BAD = ".bad"
 STRIKE = ".strike"
 """Ending of a mark beside a file under suspicion."""
 
-_NAME = re.compile(rf"([0-9a-f]{{40}})\{SUFFIX}")
-_BESIDE = re.compile(rf"([0-9a-f]{{40}})\{SUFFIX}(\.tmp\..+|\{BAD}|\{STRIKE})")
+_NAME = re.compile(rf"[0-9a-f]{{40}}\{SUFFIX}")
+_BESIDE = re.compile(rf"[0-9a-f]{{40}}\{SUFFIX}(\.tmp\..+|\{BAD}|\{STRIKE})")
 
 _RACY_NS = 1_100_000_000
 """A directory changed this short a time ago may change again within one tick of its file system's clock (a
@@ -51,8 +53,7 @@ _STALE_SECONDS = 86_400
 """Age at which a temp file goes where the file system has no locks to tell whether somebody writes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileId:
+class FileId(NamedTuple):
     """One span's file: `inode` tells a replaced file from the one listed before, `size` is in bytes."""
 
     inode: int
@@ -225,27 +226,49 @@ def _list(folder: Path, known: Mapping[bytes, FileId]) -> tuple[dict[bytes, File
     """Span files, and the sizes of what lies beside them."""
     files: dict[bytes, FileId] = {}
     beside: dict[str, int] = {}
-    with os.scandir(folder) as entries:
+    is_span, from_hex, regular = _NAME.fullmatch, bytes.fromhex, stat.S_IFREG
+    with open_folder(folder) as fd, os.scandir(fd) as entries, pausing_gc():
         for entry in entries:
             name = entry.name
-            match = _NAME.fullmatch(name)
-            if match is None and _BESIDE.fullmatch(name) is None:
-                continue
-            if not entry.is_file(follow_symlinks=False):
-                continue
             try:
-                if match is None:
+                if is_span(name):
+                    sha1 = from_hex(name[:40])
+                    file = known.get(sha1)
+                    if file is None or file[0] != entry.inode():
+                        status = entry.stat(follow_symlinks=False)
+                        if stat.S_IFMT(status.st_mode) != regular:
+                            continue
+                        file = FileId(status.st_ino, status.st_size)
+                    files[sha1] = file
+                elif _BESIDE.fullmatch(name) and entry.is_file(follow_symlinks=False):
                     beside[name] = entry.stat(follow_symlinks=False).st_size
-                    continue
-                sha1 = bytes.fromhex(match[1])
-                file = known.get(sha1)
-                if file is None or file.inode != entry.inode():
-                    status = entry.stat(follow_symlinks=False)
-                    file = FileId(status.st_ino, status.st_size)
-                files[sha1] = file
             except FileNotFoundError:
                 continue
     return files, beside
+
+
+@contextmanager
+def open_folder(folder: Path) -> Iterator[int]:
+    """A descriptor to reach a folder's files from: for a hundred thousand of them, walking the path to it each time
+    is a good part of the work. Raises `OSError`."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def pausing_gc() -> Iterator[None]:
+    """While many small objects are made that all stay: looking through them again and again takes as long as making
+    them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _is_abandoned(path: Path) -> bool:

@@ -1,6 +1,6 @@
 """The spans of one variant's folder: an index in memory, kept up with what is on disk.
 
-Promises that only spans the model can use are in it, and that a span which was refused stays out until its file
+Promises that only spans the model can use come out of it, and that a span which was refused stays out until its file
 is another one. It must not know budgets, leases or other folders. Not safe for use from several threads at once:
 the store holds its lock around every call.
 """
@@ -8,11 +8,13 @@ the store holds its lock around every call.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
-from ds4chat.checkpoints.directory import Directory, Listing
-from ds4chat.checkpoints.format import LoadedSpan, open_span, read_listed
-from ds4chat.checkpoints.index import Index
+from ds4chat.checkpoints.directory import Directory, FileId, Listing, open_folder, pausing_gc
+from ds4chat.checkpoints.format import HEADER_BYTES, LoadedSpan, open_span, read_raw, unpack_listed
+from ds4chat.checkpoints.index import Index, Raw
 from ds4chat.checkpoints.prefix import deepest_chain
 from ds4chat.checkpoints.span import (
     SUFFIX,
@@ -40,7 +42,7 @@ class SpanFolder:
     def __init__(self, directory: Directory, identity: Identity) -> None:
         self.identity = identity
         self.path = directory.root / identity.folder
-        self.index = Index()
+        self.index = Index(self._read)
         self._directory = directory
         self._listing: Listing | None = None
         self._refused: dict[bytes, int] = {}
@@ -56,26 +58,46 @@ class SpanFolder:
         if self._listing is not None and listing.files is self._listing.files:
             return
         self._listing = listing
-        index, identity, prefix = self.index, self.identity, f"{self.path}/"
-        for span in list(index):
-            if span.sha1 not in listing.files:
-                index.drop(span.sha1)
-        for name, file in listing.files.items():
-            known = index.get(name)
-            if (known is not None and known.inode == file.inode) or self._refused.get(name) == file.inode:
-                continue
-            if known is not None:
-                index.drop(name)
-            try:
-                header = read_listed(f"{prefix}{name.hex()}{SUFFIX}", file.size)
-                reason = mismatch(header, identity)
-            except (CheckpointError, OSError) as error:
-                reason = str(error)
-            if reason is not None:
-                log.info("checkpoint %s is not usable: %s", name.hex(), reason)
-                self._refused[name] = file.inode
-                continue
-            index.add(SpanInfo(self.path, name, header, file.size, file.inode))
+        index, refused = self.index, self._refused
+        for name in [name for name in index if name not in listing.files]:
+            index.drop(name)
+        news = listing.files.items()
+        if len(index) or refused:
+            news = {n: f for n, f in news if index.inode(n) != f.inode != refused.get(n)}.items()
+        with pausing_gc():
+            index.add_raw(self._headers(news))
+
+    def _headers(self, files: Iterable[tuple[bytes, FileId]]) -> Iterator[tuple[bytes, Raw]]:
+        """Read the first bytes of these files; one that has too few is refused."""
+        with suppress(OSError), open_folder(self.path) as folder:
+            for name, (inode, size) in files:
+                try:
+                    header = read_raw(name.hex() + SUFFIX, folder)
+                except OSError as error:
+                    self._refuse(name, inode, str(error))
+                    continue
+                if len(header) == HEADER_BYTES:
+                    yield name, (header, size, inode)
+                else:
+                    self._refuse(name, inode, "it has no header")
+
+    def _read(self, name: bytes, raw: Raw) -> SpanInfo | None:
+        """A span that a look-up met, if the model can use it."""
+        data, size, inode = raw
+        try:
+            header = unpack_listed(data, size)
+            reason = mismatch(header, self.identity)
+        except CheckpointError as error:
+            reason = str(error)
+        if reason is not None:
+            self._refuse(name, inode, reason)
+            return None
+        return SpanInfo(self.path, name, header, size, inode)
+
+    def _refuse(self, name: bytes, inode: int, reason: str) -> None:
+        log.info("checkpoint %s is not usable: %s", name.hex(), reason)
+        self.index.drop(name)
+        self._refused[name] = inode
 
     def find(self, key: bytes, limit: int) -> list[SpanInfo]:
         """The deepest whole chain along the key bytes that ends at `limit` tokens or before."""

@@ -51,10 +51,14 @@ __all__ = [
     "file_bytes",
     "hash_tokens",
     "open_span",
+    "peek_key_len",
+    "peek_last_used",
+    "peek_parent",
     "read_header",
-    "read_listed",
+    "read_raw",
     "read_tokens",
     "token_hash",
+    "unpack_listed",
     "write_span",
     "write_use",
 ]
@@ -316,16 +320,35 @@ def read_header(path: str | Path) -> tuple[Header, int]:
         os.close(fd)
 
 
-def read_listed(path: str, size: int) -> Header:
-    """The header of a file whose size is known, by one read. Raises as `read_header` does."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def read_raw(name: str, folder: int) -> bytes:
+    """The first 144 bytes of a file, or fewer; `folder` is a descriptor. Raises `OSError`."""
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
-        data = os.pread(fd, HEADER_BYTES, 0)
+        return os.pread(fd, HEADER_BYTES, 0)
     finally:
         os.close(fd)
+
+
+def unpack_listed(data: bytes, size: int) -> Header:
+    """The header in what `read_raw` gave, of a file of `size` bytes. Raises `CheckpointError`."""
     header = Header.unpack(data)
     _check_size(header, size)
     return header
+
+
+def peek_parent(data: bytes) -> bytes:
+    """The parent in a header's 144 bytes, without a look at the rest."""
+    return data[48:68]
+
+
+def peek_key_len(data: bytes) -> int:
+    """The key length likewise."""
+    return int.from_bytes(data[104:112], "little")
+
+
+def peek_last_used(data: bytes) -> int:
+    """The time of the last use likewise."""
+    return int.from_bytes(data[32:40], "little")
 
 
 def read_tokens(path: str | Path) -> array[int]:

@@ -55,8 +55,8 @@ log = logging.getLogger(__name__)
 
 MB = 10**6
 
-MAX_PARTIAL_CANDIDATES = 64
-"""Children whose token ids are compared for a partial match: each costs one small read."""
+MAX_BEHIND = 64
+"""Children of a chain that are looked at, for a partial match say: each costs one small read."""
 
 FOREIGN_WORTH = 512
 """Tokens by which another quantization's chain must go further than the model's own: nothing that follows it is
@@ -211,19 +211,20 @@ class Store:
             n_ctx: the engine's context, tokens: a span is loaded whole before it is cut, and must fit.
         """
         end = chain[-1].end if chain else 0
-        found = partial_child(tokens[end:], self.behind(chain, n_ctx)[:MAX_PARTIAL_CANDIDATES], _tokens_of)
+        found = partial_child(tokens[end:], self.behind(chain, n_ctx), _tokens_of)
         return (found[0], end + found[1]) if found is not None else None
 
     def behind(self, chain: Sequence[SpanInfo], n_ctx: int) -> list[SpanInfo]:
-        """The spans that continue `chain` (empty: those at the root) and fit, last used first."""
+        """The spans that continue `chain` (empty: those at the root) and fit, last used first, at most
+        `MAX_BEHIND`."""
         folder = self._folder_of(chain[-1]) if chain else self._own
         if folder is None:
             return []
         with self._mutex:
             folder.refresh()
             index, name = folder.index, chain[-1].sha1 if chain else ROOT
-            spans = [s for s in index.children(name) if s.end <= n_ctx and index.continues_parent(s)]
-        return sorted(spans, key=lambda span: span.header.last_used, reverse=True)
+            spans = index.children(name, MAX_BEHIND)
+            return [span for span in spans if span.end <= n_ctx and index.continues_parent(span)]
 
     def roots_along(self, key: bytes) -> list[SpanInfo]:
         """The spans at the root whose text `key` begins with, shallowest first: of a conversation kept as whole

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ds4chat.checkpoints import pins
-from ds4chat.checkpoints.directory import BAD, Directory, FileId
-from ds4chat.checkpoints.format import read_header, read_listed
+from ds4chat.checkpoints.directory import BAD, Directory, FileId, open_folder
+from ds4chat.checkpoints.format import read_header, read_raw, unpack_listed
 from ds4chat.checkpoints.leases import leased
 from ds4chat.checkpoints.policy import SLACK, Entry, over_budget, victims
 from ds4chat.checkpoints.prefix import ROOT
@@ -76,11 +76,11 @@ def survey(
 def read_spans(folder: Path, files: Mapping[bytes, FileId]) -> dict[bytes, SpanInfo]:
     """The spans of a folder whose headers can be read, by name."""
     spans: dict[bytes, SpanInfo] = {}
-    prefix = f"{folder}/"
-    for name, file in files.items():
-        with suppress(CheckpointError, OSError):
-            header = read_listed(f"{prefix}{name.hex()}{SUFFIX}", file.size)
-            spans[name] = SpanInfo(folder, name, header, file.size, file.inode)
+    with suppress(OSError), open_folder(folder) as fd:
+        for name, file in files.items():
+            with suppress(CheckpointError, OSError):
+                header = unpack_listed(read_raw(name.hex() + SUFFIX, fd), file.size)
+                spans[name] = SpanInfo(folder, name, header, file.size, file.inode)
     return spans
 
 

@@ -137,21 +137,10 @@ class Bench:
 
     def run(self) -> Report:
         """All measurements, the shortest length first."""
-        lengths: list[Length] = []
-        prefill_ms = 0.0
-        live = self._turns.live
-        live.session = SESSION
-        for tokens in self._request.lengths:
-            prompt = self._upto(tokens + 1)
-            self._within = (len(live), tokens)
-            began = time.perf_counter()
-            self._turns.prefill(SESSION, 0, prompt, len(live), not lengths, _never, upto=tokens)
-            live.store(Reason.SHUTDOWN)
-            prefill_ms += _ms_since(began)
-            self._flush()
-            lengths.append(self._length(prompt, prefill_ms))
-        generation = self._generation(min(self._request.lengths))
-        growth = self._growth(max(self._request.lengths))
+        parts, asked = self._request.parts, self._request.lengths
+        lengths = self._by_length(asked) if "lengths" in parts else []
+        generation = self._generation(asked[0]) if "generation" in parts else None
+        growth = self._growth(asked[-1]) if "growth" in parts else None
         loaded, load = self._loaded, self._request.load
         return Report(
             model=loaded.name,
@@ -167,6 +156,28 @@ class Bench:
             growth=growth,
             generation=generation,
         )
+
+    def _by_length(self, asked: list[int]) -> list[Length]:
+        """One computation in the engine's batches, stopped at each length to come back to it from disk."""
+        lengths: list[Length] = []
+        prefill_ms = 0.0
+        for tokens in asked:
+            prefill_ms += self._compute(tokens)
+            lengths.append(self._length(self._upto(tokens + 1), prefill_ms))
+        return lengths
+
+    def _compute(self, tokens: int) -> float:
+        """Compute and store the chat from what is live up to `tokens`; milliseconds, the wait for the disk apart."""
+        live = self._turns.live
+        live.session = SESSION
+        self._within = (len(live), tokens)
+        began = time.perf_counter()
+        prompt = self._upto(tokens + 1)
+        self._turns.prefill(SESSION, 0, prompt, len(live), not len(live), _never, upto=tokens)
+        live.store(Reason.SHUTDOWN)
+        took = _ms_since(began)
+        self._flush()
+        return took
 
     def _length(self, prompt: Prompt, prefill_ms: float) -> Length:
         tokens, rounds = len(prompt.tokens) - 1, self._request.rounds
@@ -238,6 +249,8 @@ class Bench:
         rest of it: the same bytes a token as in a chat, and at least as many files.
         """
         run = min(self._request.generated, self._policy.interval)
+        if "lengths" not in self._request.parts:
+            self._compute(base)
         speeds: dict[bool, list[float]] = {True: [], False: []}
         for i in range(self._request.pairs + 1):
             self._answer(Progress("generating with and without storing", i, self._request.pairs + 1))

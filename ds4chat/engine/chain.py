@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import ParamSpec
@@ -81,12 +81,13 @@ class ReadAhead:
         self._thread.submit(work, *args, **kwargs)
 
     def read(
-        self, store: Store, spans: Sequence[SpanInfo], keys: Sequence[bytes | None], link: Link
-    ) -> Iterator[tuple[LoadedSpan, list[int], Link]]:
-        """Begin at once; each span comes with its tokens and its link of the chain that begins behind `link`.
+        self, store: Store, spans: Sequence[SpanInfo], keys: Sequence[bytes | None]
+    ) -> Iterator[tuple[LoadedSpan, list[int]]]:
+        """Begin at once; each span comes verified, with its tokens. Whoever takes a span closes it.
 
-        The iterator raises CheckpointError in place of a span that cannot be used, and has then ended. Whoever takes a
-        span closes it.
+        What the other thread has not begun yet is done on the caller's: on a busy machine a thread may wait for a
+        processor longer than a span takes. The iterator raises CheckpointError in place of a span that cannot be used,
+        and has then ended.
 
         Args:
             keys: for each span, the key bytes it was found with, None where its text need not be part of any.
@@ -94,26 +95,28 @@ class ReadAhead:
 
         def verified(
             info: SpanInfo, parent: SpanInfo | None, key: bytes | None
-        ) -> tuple[LoadedSpan, list[int], Link]:
-            nonlocal link
+        ) -> tuple[LoadedSpan, list[int]]:
             span = store.load(info, parent, key)
             try:
                 self._context.check_payload(span.payload, span.header.start, span.header.end)
             except CheckpointError:
                 span.close()
                 raise
-            tokens = list(span.tokens)
-            link = link.extended(span.text, tokens)
-            link.stored = True
-            return span, tokens, link
+            return span, list(span.tokens)
 
         jobs = zip(spans, [None, *spans[:-1]], keys, strict=True)
-        pending = deque(self._thread.submit(verified, *job) for job in islice(jobs, SPANS_AHEAD))
 
-        def results() -> Iterator[tuple[LoadedSpan, list[int], Link]]:
+        def submit(count: int) -> None:
+            pending.extend((self._thread.submit(verified, *job), job) for job in islice(jobs, count))
+
+        def results() -> Iterator[tuple[LoadedSpan, list[int]]]:
             while pending:
-                ready = pending.popleft().result()
-                pending.extend(self._thread.submit(verified, *job) for job in islice(jobs, 1))
-                yield ready
+                future, job = pending.popleft()
+                submit(1)
+                yield verified(*job) if future.cancel() else future.result()
 
+        pending: deque[
+            tuple[Future[tuple[LoadedSpan, list[int]]], tuple[SpanInfo, SpanInfo | None, bytes | None]]
+        ] = deque()
+        submit(SPANS_AHEAD)
         return results()

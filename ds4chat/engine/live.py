@@ -386,17 +386,18 @@ class LiveState:
         assert self._store is not None
         spans = [*chain, further] if further is not None else chain
         keys = [None if info is further else key for info in spans]
-        ready = self._ahead.read(self._store, spans, keys, self.chain[-1])
+        ready = self._ahead.read(self._store, spans, keys)
         # Named while the first of them is read: eviction elsewhere spares them before any is used.
         self._store.set_live_chain([span.sha1 for span in chain], self._foreign)
         for i, info in enumerate(spans):
             try:
-                span, tokens, link = next(ready)
+                span, tokens = next(ready)
                 with span, self._store.handing(info):
                     start, end = span.header.start, span.header.end
                     self._context.restore(span.payload_address, span.payload_size, start, end)
                 self.tokens += tokens
-                self.chain.append(link)
+                self.chain.append(self.chain[-1].extended(span.text, tokens))
+                self.chain[-1].stored = True
             except CheckpointError as error:
                 log.warning("checkpoint %s is not used: %s", info.sha1.hex(), error)
                 self._store.forget(info)

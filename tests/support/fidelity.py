@@ -30,8 +30,6 @@ STEP = 64
 
 POLICY = Policy(min_tokens=STEP, interval_tokens=STEP, align_tokens=STEP, trim_tokens=0)
 N_CTX = 1024
-THREADS = 2
-"""With one alone, flash attention does not share a row's cells out among threads, and some differences do not show."""
 
 PROMPT = 4 * STEP + 21
 REPLY = 11
@@ -78,8 +76,10 @@ FURTHER = [
 class Rig:
     """One case: its model, and the conversation all stories are about."""
 
-    def __init__(self, case: Case, model_path: Path) -> None:
-        self.case = case
+    def __init__(self, case: Case, model_path: Path, threads: int = 1) -> None:
+        """With more than one thread, flash attention shares a row's cells out among them, and more can differ; on a
+        busy machine it takes ten times as long."""
+        self.case, self.threads = case, threads
         self.model = Model.load(model_path, extra_buffers=False)
         self.builder = PromptBuilder(self.model, ChatTemplate("", control_texts=self.model.control_texts))
         draw = random.Random(5)
@@ -101,7 +101,7 @@ class Rig:
         case = self.case
         context = Context(
             self.model,
-            ContextSettings(N_CTX, case.kv_type, case.flash_attention, case.swa_full, threads=THREADS),
+            ContextSettings(N_CTX, case.kv_type, case.flash_attention, case.swa_full, threads=self.threads),
         )
         cost = context.warm_up()
         store = writer = None

@@ -1,7 +1,7 @@
 """Whether storing slows a reply down: `python benchmarks/generation.py [--tokens N] [--json]`.
 
-Runs of 128 tokens behind a chat of N tokens, in pairs with and without storing, the order changing from pair to pair.
-Each run with storing stores one span of 128 tokens, four times as many files as a chat makes by default.
+Runs of 64 tokens behind a chat of N tokens, in pairs with and without storing, the order changing from pair to pair.
+Each run with storing stores one span of 64 tokens: eight times as many files as a chat makes by default.
 
 Exit code 1 when the claim does not hold: at least 0.97 of the speed without, median of the pairs.
 """

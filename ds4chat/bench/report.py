@@ -37,8 +37,8 @@ class Request(msgspec.Struct, frozen=True):
     chat: list[ChatMessage]
     parts: list[Part] = msgspec.field(default_factory=lambda: list(PARTS))
     rounds: int = 9
-    pairs: int = 9
-    generated: int = 128
+    pairs: int = 21
+    generated: int = 64
 
 
 class Length(msgspec.Struct, frozen=True):

@@ -59,7 +59,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_two_processes_at_the_edge_of_the_budget_keep_the_chains_they_stand_on(tmp_path: Path) -> None:
     span = len(CHAIN.draft(0, SPAN).text) + 4 * SPAN + 100 * SPAN + 144
     budget = int(2.3 * SPANS * span)
-    processes = [start("grow", tmp_path, salt, budget, 6) for salt in (500, 600)]
+    processes = [start("grow", tmp_path, salt, budget, 5) for salt in (500, 600)]
     outputs = [process.communicate(timeout=60) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert all(int(out) > 2 * SPANS for out, _ in outputs), "both had to make room"
@@ -231,7 +231,7 @@ def test_a_file_that_brought_the_engine_down_twice_is_set_aside(tmp_path: Path, 
 def test_an_end_that_no_file_can_bring_about_blames_nobody(tmp_path: Path, how: str) -> None:
     """The parent names the process only after an abort or a segmentation fault."""
     CHAIN.put(open_store(tmp_path), 10, 30, 60)
-    for _ in range(3):
+    for _ in range(2):
         crash(tmp_path, how)
         assert CHAIN.find(open_store(tmp_path)) == [10, 30, 60]
     assert list(tmp_path.rglob("*.strike")) == []
@@ -239,7 +239,7 @@ def test_an_end_that_no_file_can_bring_about_blames_nobody(tmp_path: Path, how: 
 
 def test_another_process_that_crashed_is_not_taken_for_the_one(tmp_path: Path) -> None:
     CHAIN.put(open_store(tmp_path), 10, 30, 60)
-    for _ in range(3):
+    for _ in range(2):
         pid = crash(tmp_path)
         open_store(tmp_path, crashed_pid=pid + 1)
     assert CHAIN.find(open_store(tmp_path)) == [10, 30, 60]

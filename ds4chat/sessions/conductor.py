@@ -34,7 +34,7 @@ from ds4chat.engine.protocol import (
 from ds4chat.errors import DatabaseError, UsageError
 from ds4chat.sessions import events as ev
 from ds4chat.sessions.engine_host import EngineHost, EngineOptions
-from ds4chat.sessions.session import UNFINISHED, Message, MessageState, Session, clean_text
+from ds4chat.sessions.session import Message, MessageState, Session, clean_text, is_unfinished
 from ds4chat.sessions.shelf import Shelf
 from ds4chat.sessions.turn import Turn, entries, next_window
 from ds4chat.sessions.window import is_full
@@ -106,24 +106,22 @@ class Conductor:
         return message
 
     def continue_reply(self, session_id: str) -> None:
-        """Queue a turn that goes on from the last token of a reply that was cut off. Raises UsageError when there
-        is none."""
+        """Queue a turn that goes on from the last token of a reply that was cut off, or answers a question that never
+        was. Raises UsageError when there is neither."""
         session = self._shelf.writable(session_id)
-        reply = session.messages[session.head_id] if session.head_id is not None else None
-        if (
-            reply is None
-            or reply.role != "assistant"
-            or reply.state not in UNFINISHED
-            or reply.parent_id is None
-        ):
-            raise UsageError("The last reply is whole: there is nothing to continue.")
         if self.is_busy(session_id):
             raise UsageError("A reply is being written in this session already.")
-        turn = self._enqueue(session_id, reply.parent_id)
-        turn.continue_reply, turn.reply, turn.saved = True, reply, len(reply.tokens)
+        if not is_unfinished(session.path()) or session.head_id is None:
+            raise UsageError("The last reply is whole: there is nothing to continue.")
+        last = session.messages[session.head_id]
+        if last.role == "user" or last.parent_id is None:
+            turn = self._enqueue(session_id, last.id)
+        else:
+            turn = self._enqueue(session_id, last.parent_id)
+            turn.continue_reply, turn.reply, turn.saved = True, last, len(last.tokens)
         self._pump()
         if not turn.running:
-            self._emit(ev.TurnQueued(session_id, reply.parent_id, self._queue.index(turn)))
+            self._emit(ev.TurnQueued(session_id, turn.user_id, self._queue.index(turn)))
 
     def stop(self, session_id: str) -> bool:
         """Stop the session's running turn, else drop its queued one (its text stays in the transcript). False:
@@ -428,7 +426,10 @@ class Conductor:
                 if self._save_timer is None:
                     self._save_timer = asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save_running)
             case ContextFull():
-                if self._move_window(session, turn.given, event.message_tokens, event.prompt_tokens):
+                # What fits in no window is refused as it stands: the chat must not be forgotten for it.
+                alone = event.message_tokens[-1] + (event.message_tokens[0] if turn.given[0] == 0 else 0)
+                fits = len(turn.given) == 1 or alone < event.n_ctx
+                if fits and self._move_window(session, turn.given, event.message_tokens, event.prompt_tokens):
                     self._ask(turn, session)
                 elif turn.stats.generated_tokens:
                     self._end(turn, "length")

@@ -171,6 +171,8 @@ def title_from(text: str, width: int = 60) -> str:
 
 
 def is_unfinished(messages: Iterable[Message]) -> bool:
-    """Whether the last of the messages is a reply that can be continued."""
+    """Whether the last of the messages is a reply that can be continued, or a question that was never answered."""
     last = next(iter(deque(messages, maxlen=1)), None)
-    return last is not None and last.role == "assistant" and last.state in UNFINISHED
+    if last is None:
+        return False
+    return last.state in UNFINISHED if last.role == "assistant" else last.state == "complete"

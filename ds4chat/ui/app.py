@@ -25,7 +25,7 @@ from textual.screen import Screen
 from ds4chat.errors import Ds4chatError, UsageError
 from ds4chat.ui.palette import Palette, make_palette
 from ds4chat.ui.screens.chat import ChatScreen
-from ds4chat.ui.terminal import ChatDriver, let_go_of_dead_terminal, tell_alt_digits
+from ds4chat.ui.terminal import ChatDriver, let_go_of_dead_terminal, read_any_bytes, tell_alt_digits
 from ds4chat.ui.themes import DEFAULT_THEME, ChatTheme, load_themes, theme_directories
 
 if TYPE_CHECKING:
@@ -233,6 +233,7 @@ def run(
             "The chat screen is drawn through standard error, which is not a terminal: do not redirect it, or use -p."
         )
     tell_alt_digits()
+    read_any_bytes()
     app = ChatApp(
         manager,
         session_id=session_id,

@@ -18,11 +18,12 @@ class ManagerEventReceived(Message):
 
 
 class PromptSubmitted(Message):
-    """The user sent the text in the prompt box."""
+    """The user sent the text in the prompt box, which stood in the session `session_id` at that moment."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, session_id: str) -> None:
         super().__init__()
         self.text = text
+        self.session_id = session_id
 
 
 class SessionChosen(Message):

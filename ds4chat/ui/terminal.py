@@ -1,15 +1,18 @@
 """The terminal below Textual: one that can vanish, and one in which Alt and a digit are a key.
 
-Reaches into two private corners of Textual, each for a behaviour it does not offer; without them the app runs
+Reaches into private corners of Textual, each for a behaviour it does not offer; without them the app runs
 on, with that behaviour missing.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import functools
 import os
 import sys
 import termios
+from collections.abc import Callable
 
 from textual.drivers.linux_driver import LinuxDriver
 
@@ -32,6 +35,17 @@ class ChatDriver(LinuxDriver):
     def close(self) -> None:
         if self._is_writing:
             super().close()
+
+
+def read_any_bytes() -> None:
+    """Let a byte that is no UTF-8 be U+FFFD: Textual's reader thread would end on it, and the screen with it."""
+    with contextlib.suppress(ImportError):
+        from textual.drivers import linux_driver
+
+        def tolerant(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
+            return functools.partial(codecs.getincrementaldecoder(encoding), "replace")
+
+        linux_driver.getincrementaldecoder = tolerant  # type: ignore[attr-defined, assignment]
 
 
 def let_go_of_dead_terminal() -> None:

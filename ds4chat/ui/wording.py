@@ -53,6 +53,8 @@ def message_status(
     if message.role == "user":
         if state == "queued":
             return (f"queued behind {ahead}" if ahead else "queued"), "information"
+        if is_last and state == "complete":
+            return f"not answered · {CONTINUE_KEY} answers", "warning"
         return ("not answered" if state in ("stopped", "cut") else ""), "information"
     if state == "streaming":
         if message.text:

@@ -309,3 +309,33 @@ async def test_the_session_brings_its_own_model(tiny: dict[str, Path], tmp_path:
         assert room.manager.engine.model == "dense"
         assert ended.stats.cached_tokens > 0, "its checkpoints are found again"
         assert [m.model for m in room.manager.open_session(a.id).path() if m.model] == ["dense", "dense"]
+
+
+async def test_a_message_too_long_for_any_window_does_not_cost_the_chat_its_past(
+    tiny: dict[str, Path], tmp_path: Path
+) -> None:
+    async with manager_room(tiny["dense"], tmp_path, n_ctx=512) as room:
+        session = room.manager.new_session()
+        first = await room.ask(session.id, "My name is Bob.")
+        refused = await room.ask(session.id, "word " * 2000)
+        assert refused.state == "failed"
+        assert room.of(WindowMoved) == [] and session.window_start_id is None
+        after = await room.ask(session.id, "What is my name?")
+        assert after.stats.prompt_tokens > first.stats.prompt_tokens + first.stats.generated_tokens
+
+
+async def test_a_question_that_waited_when_all_was_killed_can_be_answered(
+    tiny: dict[str, Path], tmp_path: Path
+) -> None:
+    async with manager_room(tiny["dense"], tmp_path, max_tokens=2000) as room:
+        session = room.manager.new_session()
+        room.manager.send(session.id, "Tell me a very long story.")
+        await room.until(TextStreamed)
+        room.manager.send(session.id, "And then?")
+    assert [m.role for m in session.path()] == ["user", "assistant", "user"]
+    async with manager_room(tiny["dense"], tmp_path, max_tokens=8) as room:
+        room.manager.open_session(session.id)
+        room.manager.continue_reply(session.id)
+        ended = await room.manager.wait_turn(session.id)
+        assert ended.stats.generated_tokens == 8
+        assert [m.role for m in room.manager.open_session(session.id).path()][-2:] == ["user", "assistant"]

@@ -13,7 +13,7 @@ import pexpect
 import pytest
 
 from tests.support.program import Program
-from tests.support.terminal import ESCAPE, Terminal, alt, ctrl
+from tests.support.terminal import ENTER, ESCAPE, Terminal, alt, ctrl
 
 LONG = "Write a long story about a whale and a lighthouse keeper, in many sentences."
 READY = r"Enter sends"
@@ -159,3 +159,25 @@ def test_a_redirected_standard_error_is_refused_with_a_sentence(program: Program
     )
     process.expect("code 2")
     process.close()
+
+
+def test_what_is_typed_right_behind_a_switch_goes_to_the_chat_switched_to(program: Program) -> None:
+    with Terminal(program) as terminal:
+        terminal.until(READY)
+        terminal.send_message("Name a colour.")
+        terminal.until(r"\d+ tokens · \d+ tok/s")
+        terminal.type(ctrl("n") + "Name a fruit." + ENTER)
+        terminal.until(r"You\n.*Name a fruit(.|\n)*\d+ tokens · \d+ tok/s")
+        terminal.type("Another fruit." + ENTER + alt("2") + "Another colour." + ENTER)
+        terminal.until(r"Another colour(.|\n)*\d+ tokens · \d+ tok/s")
+        terminal.type("\xff")
+        terminal.type(ctrl("q"))
+        terminal.wait_end()
+    asked = {
+        s["title"]: [m["text"] for m in saved(program, s["id"]) if m["role"] == "user"]
+        for s in sessions(program)
+    }
+    assert asked == {
+        "Name a colour.": ["Name a colour.", "Another colour."],
+        "Name a fruit.": ["Name a fruit.", "Another fruit."],
+    }

@@ -77,12 +77,12 @@ class ChatScreen(ViewingScreen):
         if view is None or self._leaving:
             self.prompt.give_back(message.text)
             return
-        if view.read_only:
+        if self.manager.is_read_only(message.session_id):
             self.say("read only: F5 goes on in a copy")
             self.prompt.give_back(message.text)
             return
         try:
-            self.manager.send(view.session.id, text)
+            self.manager.send(message.session_id or view.session.id, text)
         except Ds4chatError as error:
             self.tell(error)
             self.prompt.give_back(message.text)

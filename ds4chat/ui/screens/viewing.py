@@ -182,6 +182,7 @@ class ViewingScreen(Screen[None]):
             old.draft, old.place = self.prompt.text, self.transcript.place
             if old.session.id != session.id and not old.is_new:
                 self.manager.leave_session(old.session.id)
+        self.prompt.session_id = session.id
         view = self._views.current = self._views.put(session, read_only=read_only)
         self.clear_selection()
         self.transcript.show_session(session, view.notes, view.place)

@@ -58,6 +58,8 @@ class PromptBox(TextArea):
         super().__init__(id=id, soft_wrap=True, show_line_numbers=False, highlight_cursor_line=False)
         self.history_texts: list[str] = []
         """Messages sent in this chat, oldest first."""
+        self.session_id = ""
+        """The session that is written in: what is sent belongs to it, whatever is shown when the message arrives."""
         self._recalled: int | None = None
         self._unsent = ""
 
@@ -92,9 +94,20 @@ class PromptBox(TextArea):
             event.stop()
             event.prevent_default()
             await self.run_action(action)
-        elif event.key.startswith("alt+"):
-            # Alt and a digit carries the digit as its character; it is a key of the screen, not text.
+        elif event.key.startswith("alt+") or not event.is_printable:
+            await self._run_screen_key(event)
+            if event.key.startswith("alt+"):
+                # Alt and a digit carries the digit as its character; it is a key of the screen, not text.
+                event.prevent_default()
+
+    async def _run_screen_key(self, event: events.Key) -> None:
+        """A key of the screen acts before what was typed behind it, so that words go to the chat they were meant
+        for."""
+        active = self.screen.active_bindings.get(event.key)
+        if active is not None and active.node is self.screen and active.enabled:
+            event.stop()
             event.prevent_default()
+            await self.screen.run_action(active.binding.action)
 
     def action_submit(self) -> None:
         """Hand the text over and empty the box; whoever cannot use it calls `give_back`."""
@@ -102,7 +115,7 @@ class PromptBox(TextArea):
         if text.strip() and not self.read_only:
             self.load_text("")
             self._recalled = None
-            self.post_message(PromptSubmitted(text))
+            self.post_message(PromptSubmitted(text, self.session_id))
 
     def give_back(self, text: str) -> None:
         """Put text that could not be sent before what has been typed since."""

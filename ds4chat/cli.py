@@ -6,10 +6,8 @@ Whatever goes wrong becomes one sentence on standard error, "ds4chat: ...", and 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import logging.handlers
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ import click
 from ds4chat import __version__
 from ds4chat.cli_cache import cache
 from ds4chat.errors import Ds4chatError, SessionNotFoundError, UsageError
+from ds4chat.streams import nobody_reads, open_missing_streams
 
 if TYPE_CHECKING:
     from ds4chat.cli_setup import Setup
@@ -418,6 +417,7 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
+    open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -436,9 +436,16 @@ def run(arguments: Sequence[str]) -> int:
         complain(str(error))
         return error.exit_code
     except BrokenPipeError:
-        return _nobody_reads()
+        return nobody_reads()
+    except OSError as error:
+        log.exception("reading or writing failed")
+        what = error.filename or "standard output"
+        complain(
+            f"{what} could not be read or written ({error.strerror}): see that it is there and has room."
+        )
+        return nobody_reads()
     except SystemExit as error:  # how click reports a broken pipe
-        return _nobody_reads() if error.code == 1 else int(error.code or 0)
+        return nobody_reads() if error.code == 1 else int(error.code or 0)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -454,14 +461,6 @@ def complain(sentence: str) -> None:
     from ds4chat.sessions.session import clean_title
 
     click.echo(f"ds4chat: {clean_title(sentence)}", err=True)
-
-
-def _nobody_reads() -> int:
-    """Let the interpreter flush into nothing, so that it does not complain about the closed pipe at its
-    end."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1
 
 
 def _log_path() -> Path | None:

@@ -372,7 +372,7 @@ class Context:
         if not self._ctx:
             raise ModelError(
                 f"The engine could not make a context of {settings.n_ctx:,} tokens with KV type {settings.kv_type} for "
-                f"{model.name}: choose a smaller --ctx, or --kv-type f16."
+                f"{model.name}: choose a smaller --ctx, or another --kv-type."
             )
         self._memory = lib.llama_get_memory(self._ctx)
         self._batch = lib.llama_batch_init(BATCH_TOKENS, 0, 1)

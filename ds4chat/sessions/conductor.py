@@ -106,8 +106,7 @@ class Conductor:
         return message
 
     def continue_reply(self, session_id: str) -> None:
-        """Queue a turn that goes on from the last token of a reply that was cut off, or answers a question that never
-        was. Raises UsageError when there is neither."""
+        """Queue a turn that goes on with a cut reply, or answers a question. Raises UsageError without either."""
         session = self._shelf.writable(session_id)
         if self.is_busy(session_id):
             raise UsageError("A reply is being written in this session already.")

@@ -152,3 +152,21 @@ def test_a_session_goes_with_its_checkpoints(program: Program) -> None:
     assert program.run("rm", "-y", answer["session"]).returncode == 0
     assert program.kv_files == []
     assert json.loads(program.run("ls", "--json").stdout) == []
+
+
+def test_a_closed_or_full_standard_stream_is_a_sentence_or_nothing(program: Program) -> None:
+    words = " ".join(f"'{word}'" for word in program.command("ls"))
+    for redirection, code, said in (
+        ("<&-", 0, ""),
+        (">&-", 0, ""),
+        (">/dev/full", 1, "ds4chat: standard output"),
+    ):
+        done = subprocess.run(
+            ["/bin/sh", "-c", f"{words} {redirection}"],
+            env=program.env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code
+        assert done.stderr.startswith(said) and "Traceback" not in done.stderr

@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.tiny_models import KINDS, starter_model, write_tiny_models
+
+# A busy machine is no failure, and the suite has many properties: half of the usual examples keeps it short.
+settings.register_profile("suite", max_examples=50, deadline=None)
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")

@@ -99,6 +99,7 @@ class Setup:
             threads=settings.threads,
             gpu_layers=None if settings.gpu_layers == -1 else settings.gpu_layers,
             kv_type=settings.kv_type,
+            flash_attention=settings.flash_attention,
             kv=configuration.kv_options(self.config, self.paths.kv_dir, read_only=flags["no_save"]),
             log_path=self.paths.engine_log,
             pinned=flags["model"] is not None,

@@ -63,6 +63,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=-1, le=10_000, description="a whole number of layers, or -1 for all")] | None
     ) = None
     kv_type: Annotated[KvType, Meta(description="one of " + ", ".join(KV_TYPES))] = "f16"
+    flash_attention: Annotated[bool, _FLAG] = True
 
 
 class SamplingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -84,7 +84,7 @@ class Lease:
         """Note which file llama.cpp is about to take in; None when it has."""
         if self._fd < 0:
             return
-        note = b"" if span is None else os.fsencode(span.relative_to(self._root))
+        note = b"" if span is None else os.fsencode(span)[len(os.fsencode(self._root)) + 1 :]
         with suppress(OSError):
             os.pwrite(self._fd, note[:_NOTE_BYTES].ljust(_NOTE_BYTES, b"\0"), 0)
 

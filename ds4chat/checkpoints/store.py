@@ -286,12 +286,11 @@ class Store:
                 folder.forget(span)
 
     @contextlib.contextmanager
-    def handing(self, span: SpanInfo) -> Iterator[None]:
-        """Around the call that gives a span's payload to the engine: should that end the process, the file is
-        known."""
-        self._lease.handing(span.path)
+    def handing(self) -> Iterator[Callable[[SpanInfo], None]]:
+        """Around a restore: what it gives is called with each span before its payload goes to the engine. Should
+        that end the process, the file is known."""
         try:
-            yield
+            yield lambda span: self._lease.handing(span.path)
         finally:
             self._lease.handing(None)
 

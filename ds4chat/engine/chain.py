@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 import xxhash
 
@@ -23,6 +23,7 @@ from ds4chat.engine.llama import Context
 from ds4chat.errors import CheckpointError
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 SPANS_AHEAD = 2
 """Spans read and verified while llama.cpp takes in the one before them; more would only hide a slow disk."""
@@ -76,21 +77,26 @@ class ReadAhead:
         """Take no more work."""
         self._thread.shutdown(wait=False)
 
-    def later(self, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Do what nobody waits for."""
-        self._thread.submit(work, *args, **kwargs)
+    def later(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Do this too, in the order it was asked for."""
+        return self._thread.submit(work, *args, **kwargs)
 
     def read(
-        self, store: Store, spans: Sequence[SpanInfo], keys: Sequence[bytes | None]
+        self,
+        store: Store,
+        spans: Sequence[SpanInfo],
+        keys: Sequence[bytes | None],
+        meanwhile: Callable[[], object],
     ) -> Iterator[tuple[LoadedSpan, list[int]]]:
         """Begin at once; each span comes verified, with its tokens. Whoever takes a span closes it.
 
-        What the other thread has not begun yet is done on the caller's: on a busy machine a thread may wait for a
-        processor longer than a span takes. The iterator raises CheckpointError in place of a span that cannot be used,
-        and has then ended.
+        The first is verified on the caller's thread, which could only wait for it, and so is what the other thread has
+        not begun yet: on a busy machine a thread may wait for a processor longer than a span takes. The iterator
+        raises CheckpointError in place of a span that cannot be used, and has then ended.
 
         Args:
             keys: for each span, the key bytes it was found with, None where its text need not be part of any.
+            meanwhile: called on the other thread, and done before the first span is given.
         """
 
         def verified(
@@ -105,18 +111,27 @@ class ReadAhead:
             return span, list(span.tokens)
 
         jobs = zip(spans, [None, *spans[:-1]], keys, strict=True)
+        pending: deque[
+            tuple[Future[tuple[LoadedSpan, list[int]]], tuple[SpanInfo, SpanInfo | None, bytes | None]]
+        ] = deque()
 
         def submit(count: int) -> None:
             pending.extend((self._thread.submit(verified, *job), job) for job in islice(jobs, count))
 
         def results() -> Iterator[tuple[LoadedSpan, list[int]]]:
+            if first is None:
+                return
+            try:
+                span = verified(*first)
+            finally:
+                done.result()
+            yield span
             while pending:
                 future, job = pending.popleft()
                 submit(1)
                 yield verified(*job) if future.cancel() else future.result()
 
-        pending: deque[
-            tuple[Future[tuple[LoadedSpan, list[int]]], tuple[SpanInfo, SpanInfo | None, bytes | None]]
-        ] = deque()
+        first = next(jobs, None)
+        done = self._thread.submit(meanwhile)
         submit(SPANS_AHEAD)
         return results()

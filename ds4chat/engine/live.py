@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ds4chat.checkpoints.format import Flag, LoadedSpan, open_span
@@ -348,9 +349,7 @@ class LiveState:
                     further, worth = part[0], min(part[1], limit)
             if worth < live + WORTH_A_RESTORE and not (worth > live and live == 0):
                 return None
-            self._empty()
             live = 0
-            self._foreign = chain[0].folder if chain and self._store.is_foreign(chain[0]) else None
             stored = self._load(chain, further, prompt.key)
             if stored is None:
                 # The store no longer offers what failed, so this ends.
@@ -375,7 +374,7 @@ class LiveState:
             return Reuse(prompt, agreed, agreed, len(chain) + (further is not None), ms)
 
     def _load(self, chain: list[SpanInfo], further: SpanInfo | None, key: bytes) -> list[int] | None:
-        """Hand a chain's spans to llama.cpp in order, each read and verified while the one before it is taken in.
+        """Hand a chain's spans to an emptied cache in order, each verified while the one before it is taken in.
 
         Returns the tokens they hold, None (and an empty cache) when one of them cannot be used.
 
@@ -386,24 +385,38 @@ class LiveState:
         assert self._store is not None
         spans = [*chain, further] if further is not None else chain
         keys = [None if info is further else key for info in spans]
-        ready = self._ahead.read(self._store, spans, keys)
-        # Named while the first of them is read: eviction elsewhere spares them before any is used.
-        self._store.set_live_chain([span.sha1 for span in chain], self._foreign)
-        for i, info in enumerate(spans):
-            try:
-                span, tokens = next(ready)
-                with span, self._store.handing(info):
-                    start, end = span.header.start, span.header.end
-                    self._context.restore(span.payload_address, span.payload_size, start, end)
-                self.tokens += tokens
-                self.chain.append(self.chain[-1].extended(span.text, tokens))
-                self.chain[-1].stored = True
-            except CheckpointError as error:
-                log.warning("checkpoint %s is not used: %s", info.sha1.hex(), error)
-                self._store.forget(info)
-                self._forget_damaged(spans[i + 1 :], info)
-                self.clear()
-                return None
+        foreign = chain[0].folder if chain and self._store.is_foreign(chain[0]) else None
+        # Named before any of them is used, so that eviction elsewhere spares them.
+        name = partial(self._store.set_live_chain, [span.sha1 for span in chain], foreign)
+        ready = self._ahead.read(self._store, spans, keys, name)
+        self._empty()
+        self._foreign = foreign
+        links = [Link.root()]
+
+        def leave(span: LoadedSpan, tokens: list[int]) -> None:
+            with span:
+                links.append(links[-1].extended(span.text, tokens))
+                links[-1].stored = True
+
+        with self._store.handing() as handed:
+            for i, info in enumerate(spans):
+                try:
+                    span, tokens = next(ready)
+                    try:
+                        handed(info)
+                        self._context.restore(span.payload_address, span.payload_size, info.start, info.end)
+                    finally:
+                        # Done beside the next span's copying.
+                        left = self._ahead.later(leave, span, tokens)
+                    self.tokens += tokens
+                except CheckpointError as error:
+                    log.warning("checkpoint %s is not used: %s", info.sha1.hex(), error)
+                    self._store.forget(info)
+                    self._forget_damaged(spans[i + 1 :], info)
+                    self.clear()
+                    return None
+        left.result()
+        self.chain = links
         return list(self.tokens)
 
     def _forget_damaged(self, spans: list[SpanInfo], parent: SpanInfo) -> None:

@@ -62,6 +62,9 @@ KV_TYPES = {
     "q4_0": lib.GGML_TYPE_Q4_0,
     "iq4_nl": 20,  # GGML_TYPE_IQ4_NL, likewise
 }
+PLAIN_KV_TYPES = ("f16", "bf16", "f32")
+"""What the cache can hold without flash attention, which stores V transposed."""
+
 _KV_BYTES = {
     "f32": 4.0,
     "f16": 2.0,
@@ -181,7 +184,7 @@ class Model:
             return "hybrid"
         return "sliding-window" if lib.llama_model_n_swa(self._model) > 0 else "dense"
 
-    @property
+    @cached_property
     def n_swa(self) -> int:
         return int(lib.llama_model_n_swa(self._model))
 
@@ -356,6 +359,11 @@ class Context:
     def __init__(self, model: Model, settings: ContextSettings) -> None:
         """Raises ModelError when the context cannot be made (memory, KV type)."""
         self.model, self.settings = model, settings
+        if not settings.flash_attention and settings.kv_type not in PLAIN_KV_TYPES:
+            raise ModelError(
+                f"KV type {settings.kv_type} needs flash attention, which [model] flash_attention turns off: set it to "
+                f"true, or choose one of {', '.join(PLAIN_KV_TYPES)} with --kv-type."
+            )
         params = lib.llama_context_default_params()
         params.n_ctx = settings.n_ctx
         params.n_batch = params.n_ubatch = BATCH_TOKENS

@@ -10,8 +10,7 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-_TUNABLE = "glibc.cpu.x86_non_temporal_threshold"
-_COPY_PAST_CACHES = 0x10000
+_TUNABLES = {"glibc.cpu.x86_non_temporal_threshold": "0x10000", "glibc.malloc.hugetlb": "1"}
 
 
 def child_environment() -> dict[str, str]:
@@ -19,13 +18,12 @@ def child_environment() -> dict[str, str]:
 
     A restore is one large copy into the KV cache. glibc copies around the processor's caches only from three quarters
     of the shared cache on, more than any layer of a span; where that begins at 64 KiB, a restore's copying takes a
-    quarter to a third less time. Other C libraries pass the variable over.
+    quarter to a third less time. The KV cache in huge pages, where the system gives them to who asks, takes off
+    another twentieth, and loading touches it in fewer faults. Other C libraries pass the variable over.
     """
     tunables = os.environ.get("GLIBC_TUNABLES", "")
-    if _TUNABLE in tunables:
-        return dict(os.environ)
-    own = f"{_TUNABLE}={_COPY_PAST_CACHES:#x}"
-    return os.environ | {"GLIBC_TUNABLES": f"{tunables}:{own}" if tunables else own}
+    own = [f"{name}={value}" for name, value in _TUNABLES.items() if name not in tunables]
+    return os.environ | {"GLIBC_TUNABLES": ":".join([tunables, *own] if tunables else own)}
 
 
 def is_plain(memo: Path | None) -> bool:

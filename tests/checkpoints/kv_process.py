@@ -59,8 +59,9 @@ def hold(root: Path) -> None:
 def crash(root: Path, how: str) -> None:
     store = open_store(root, clock=time.time)  # type: ignore[arg-type]
     chain = store.find(CHAIN.key, 10**6, 10**6)
-    for number, span in enumerate(chain):
-        with store.handing(span):
+    with store.handing() as handed:
+        for number, span in enumerate(chain):
+            handed(span)
             if number == 1:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 os.kill(os.getpid(), getattr(signal, how))

@@ -271,11 +271,12 @@ def test_a_mark_goes_with_its_file(tmp_path: Path) -> None:
 def test_a_whole_hand_over_leaves_no_note(tmp_path: Path) -> None:
     (span,) = CHAIN.put(store := open_store(tmp_path), 10)
     (lock,) = (tmp_path / "leases").glob("*.lock")
-    with pytest.raises(CheckpointError), store.handing(span):
+    with pytest.raises(CheckpointError), store.handing() as handed:
+        handed(span)
         assert lock.read_bytes().rstrip(b"\0").decode() == str(span.path.relative_to(tmp_path))
         raise CheckpointError("refused")
     assert lock.read_bytes().rstrip(b"\0") == b""
-    with store.handing(span):
-        pass
+    with store.handing() as handed:
+        handed(span)
     assert leases.sweep(tmp_path, os.getpid()) == []
     assert read_header(span.path)[0].hits == 0

@@ -150,6 +150,25 @@ def test_no_span_of_one_model_is_used_by_another_of_the_same_shapes(
     assert ask(noised, tmp_path).restored > 0
 
 
+def test_the_starter_model_and_a_noised_copy_share_nothing(starter: Path, tmp_path: Path) -> None:
+    copy, kv_dir = tmp_path / starter.name, tmp_path / "kv"
+    data = bytearray(starter.read_bytes())
+    # The weights lie behind the metadata; a low bit here and there is another model of the same shapes and name.
+    for at in range(len(data) // 2, len(data), 4096):
+        data[at] ^= 1
+    copy.write_bytes(data)
+    assert ask(starter, kv_dir).done is not None
+    first = span_files(kv_dir)
+    reply = ask(copy, kv_dir)
+    assert reply.restored == 0
+    assert reply.tokens == ask(copy, None).tokens
+    own = [path for path in span_files(kv_dir) if path not in first]
+    assert {path.parent for path in own}.isdisjoint(path.parent for path in first)
+    assert {path.parents[1] for path in own} == {path.parents[1] for path in first}, "one family"
+    assert ask(starter, kv_dir).restored > 0
+    assert ask(copy, kv_dir).restored > 0
+
+
 def test_with_the_option_another_quantizations_state_is_restored_and_left_alone(
     tiny: dict[str, Path], noised: Path, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from ds4chat.checkpoints.format import read_header
 from ds4chat.checkpoints.policy import Policy
 from ds4chat.engine import llama, worker
-from ds4chat.engine.llama import KV_TYPES, Context, ContextSettings, Model, SpanCost
+from ds4chat.engine.llama import KV_TYPES, PLAIN_KV_TYPES, Context, ContextSettings, Model, SpanCost
 from ds4chat.engine.protocol import KvOptions, Load
 from ds4chat.errors import CheckpointError, ModelError
 from tests.engine.test_turn import DEFAULT, LONG, Room, done
@@ -111,6 +111,15 @@ def load_failure(load: Load) -> str:
 def test_a_kv_type_that_is_not_known_names_those_that_are(tiny: dict[str, Path], kv_type: str) -> None:
     message = load_failure(Load(str(tiny["dense"]), kv_type=kv_type, extra_buffers=False))
     assert "--kv-type" in message and "f16" in message and "q8_0" in message and repr(kv_type) in message
+
+
+@pytest.mark.parametrize("kv_type", [name for name in KV_TYPES if name not in PLAIN_KV_TYPES])
+def test_a_quantized_cache_without_flash_attention_is_refused_in_words(
+    tiny: dict[str, Path], kv_type: str
+) -> None:
+    load = Load(str(tiny["dense"]), kv_type=kv_type, flash_attention=False, extra_buffers=False)
+    message = load_failure(load)
+    assert f"KV type {kv_type} needs flash attention" in message and "f16, bf16, f32" in message
 
 
 @pytest.mark.parametrize("content", [None, b"", b"GGUF", b"GGUF" + bytes(1000), b"PK\x03\x04" * 100, "cut"])

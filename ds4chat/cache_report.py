@@ -30,7 +30,7 @@ def rows(setup: Setup, model: str | None, database: Database, stocks: list[Stock
     current = _Current(setup, model)
     owned: dict[Path, set[bytes]] = {stock.folder: set() for stock in stocks}
     found: list[dict[str, Any]] = []
-    for info in database.list_sessions():
+    for info in database.list_sessions(archived=None):
         names = {bytes.fromhex(span.sha1) for span in database.spans_of(info.id)}
         if not names:
             continue
@@ -137,7 +137,7 @@ class _Current:
                 session_name=info.id,
                 starter=paths.starter_model(),
             )
-            self._known[key] = weights_hash(chosen).hex()
+            self._known[key] = weights_hash(chosen, self._setup.paths.data_dir / "weights.json").hex()
         return self._known[key]
 
 

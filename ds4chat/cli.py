@@ -17,11 +17,12 @@ import click
 
 from ds4chat import __version__
 from ds4chat.cli_cache import cache
-from ds4chat.errors import Ds4chatError, SessionNotFoundError, UsageError
+from ds4chat.cli_search import search
+from ds4chat.cli_themes import themes
+from ds4chat.errors import Ds4chatError, UsageError
 from ds4chat.streams import nobody_reads, open_missing_streams
 
 if TYPE_CHECKING:
-    from ds4chat.cli_setup import Setup
     from ds4chat.paths import Paths
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -62,6 +63,9 @@ _chat_options = _options(
         help="Of --print; text by default.",
     ),
     click.option("--no-save", is_flag=True, help="Keep the conversation in memory alone."),
+    click.option(
+        "--plain", is_flag=True, help="Chat line by line: no screen, no colour, no cursor movement."
+    ),
 )
 
 _model_options = _options(
@@ -162,110 +166,21 @@ def cli(ctx: click.Context, /, **flags: Any) -> int:
     ctx.obj = flags
     if ctx.invoked_subcommand is not None:
         return 0
-    return _chat(flags)
+    from ds4chat import cli_chat
 
-
-def _chat(flags: dict[str, Any]) -> int:
-    """The chat screen or, with a prompt, one answer."""
-    _check_together(flags)
-    prompt = _prompt(flags)
-    from ds4chat.cli_setup import Setup
-
-    setup = Setup.from_flags(flags)
-    session_id = _session(flags, setup)
-    manager = setup.manager(flags, session_id)
-    if prompt is not None:
-        from ds4chat.printing import print_reply
-
-        return print_reply(
-            manager,
-            prompt,
-            session_id=session_id,
-            output_format=flags["output_format"] or "text",
-            out=sys.stdout,
-            err=sys.stderr,
-        )
-    from ds4chat.ui.app import run
-
-    last = run(
-        manager,
-        session_id=session_id,
-        pick=flags["resume"] == "",
-        theme=setup.config.chat.theme or None,
-        config_dir=setup.paths.config_dir,
-    )
-    if last is not None and not flags["no_save"]:
-        click.echo(_resume_command(last, flags["data_dir"]))
-    return 0
-
-
-def _check_together(flags: dict[str, Any]) -> None:
-    resumes = flags["resume"] is not None
-    if resumes and flags["continue_"]:
-        raise UsageError("--resume and --continue exclude each other: give one of them.")
-    if flags["system"] is not None and (resumes or flags["continue_"]):
-        raise UsageError("--system is for a new session: leave it out, or leave out --resume and --continue.")
-
-
-def _prompt(flags: dict[str, Any]) -> str | None:
-    """What to answer on standard output; None for the chat screen, which needs a terminal on both sides."""
-    prompt: str | None = flags["prompt"]
-    screen = sys.stdin.isatty() and sys.stdout.isatty()
-    if prompt is None and screen:
-        if flags["output_format"] is not None:
-            raise UsageError("--output-format is for --print: give a prompt with -p.")
-        return None
-    if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
-        prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
-        if not prompt.strip():
-            raise UsageError(
-                "There is no terminal and standard input is empty: give a prompt with -p, or pipe one in."
-            )
-    if prompt is None:
-        raise UsageError(
-            "The chat screen needs a terminal: give a prompt with -p to have the answer printed."
-        )
-    if not prompt.strip():
-        raise UsageError("The prompt of --print is blank: give it some text, or - to read standard input.")
-    if flags["resume"] == "":
-        raise UsageError(
-            "--resume without an ID opens a picker, which --print has not: give the ID or use --continue."
-        )
-    return prompt
-
-
-def _session(flags: dict[str, Any], setup: Setup) -> str | None:
-    """The id of the session to go on in; None for a new one or the picker."""
-    if not flags["resume"] and not flags["continue_"]:
-        return None
-    with setup.database() as database:
-        if flags["resume"]:
-            return database.resolve(flags["resume"])
-        latest = database.latest()
-    if latest is None:
-        raise SessionNotFoundError("There is no session to continue yet: start one with `ds4chat`.")
-    return latest
-
-
-def _resume_command(session_id: str, data_dir: str | None) -> str:
-    """What brings the session back, from whatever folder it is typed in."""
-    command = f"ds4chat --resume {session_id}"
-    if data_dir is not None:
-        import shlex
-
-        command += f" --data-dir {shlex.quote(str(Path(data_dir).expanduser().absolute()))}"
-    return command
+    return cli_chat.chat(flags)
 
 
 @cli.command("ls")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@click.option("--archived", is_flag=True, help="List those that were put away instead.")
 @_data_dir
 @click.pass_obj
-def list_command(flags: dict[str, Any], as_json: bool, data_dir: str | None) -> None:
-    """List the sessions, last used first."""
+def list_command(flags: dict[str, Any], as_json: bool, archived: bool, data_dir: str | None) -> None:
+    """List the sessions, pinned ones first, then last used first."""
     from ds4chat import cli_sessions
 
-    cli_sessions.list_sessions(_paths(flags, data_dir), as_json=as_json)
+    cli_sessions.list_sessions(_paths(flags, data_dir), as_json=as_json, archived=archived)
 
 
 @cli.command("show")
@@ -398,6 +313,8 @@ def bench_command(
 
 
 cli.add_command(cache)
+cli.add_command(search)
+cli.add_command(themes)
 
 
 def _paths(flags: dict[str, Any], data_dir: str | None, kv_dir: str | None = None) -> Paths:
@@ -428,6 +345,10 @@ def run(arguments: Sequence[str]) -> int:
         return code if isinstance(code, int) else 0
     except click.Abort:
         return 130
+    except click.exceptions.NoArgsIsHelpError as error:
+        # A group without a command: its whole help, not squeezed into a sentence.
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
     except click.ClickException as error:
         complain(f"{error.format_message().rstrip('.')}; see `ds4chat --help`.")
         return error.exit_code

@@ -218,7 +218,9 @@ def _tell(as_json: bool, files: int, nbytes: int, left: int, budget: int | None 
     if as_json:
         _print_json({"deleted_files": files, "deleted_bytes": nbytes, "bytes": left})
         return
-    click.echo(f"Deleted {files:,} files ({_mb(nbytes)} MB); {_mb(left)} MB are left.")
+    click.echo(
+        f"Deleted {files:,} file{'' if files == 1 else 's'} ({_mb(nbytes)} MB); {_mb(left)} MB are left."
+    )
     if budget is not None and left > budget:
         click.echo("ds4chat: What is left is pinned, or a running ds4chat stands on it.", err=True)
 

@@ -156,7 +156,7 @@ def _known(database: Database, session: Session) -> Session | None:
 
     An import keeps when a session was made: that tells which to look at.
     """
-    for info in database.list_sessions():
+    for info in database.list_sessions(archived=None):
         if info.id == session.id or info.created == session.created:
             known = database.load_session(info.id)
             if same_messages(known, session):
@@ -165,7 +165,7 @@ def _known(database: Database, session: Session) -> Session | None:
 
 
 def _create(database: Database, session: Session, setup: Setup, tell: Tell) -> Session:
-    if any(info.id == session.id for info in database.list_sessions()):
+    if database.has(session.id):
         session.id = ""
     session.model_path = _find_model(session.model, database, setup)
     database.create_session(session)

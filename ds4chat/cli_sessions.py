@@ -24,15 +24,24 @@ from ds4chat.sessions.session import Session, SessionInfo
 
 log = logging.getLogger(__name__)
 
+PINNED = "*"
+"""Beside the title of a pinned session."""
 
-def list_sessions(paths: Paths, *, as_json: bool) -> None:
-    """Print the sessions, last used first: a table, or a JSON list with times in seconds since the epoch."""
+
+def list_sessions(paths: Paths, *, as_json: bool, archived: bool = False) -> None:
+    """Print the sessions, or those that were put away: a table, or a JSON list with times in seconds since the epoch.
+
+    Pinned ones come first, then those last used.
+    """
     with Database(paths.database) as database:
-        infos = database.list_sessions()
+        infos = database.list_sessions(archived=archived)
     if as_json:
         click.echo(dump_json([_row(info) for info in infos], sys.stdout, indent=2))
     elif not infos:
-        click.echo("There are no sessions yet: start one with `ds4chat`.", err=True)
+        none = (
+            "No session is archived." if archived else "There are no sessions yet: start one with `ds4chat`."
+        )
+        click.echo(none, err=True)
     else:
         _print_table(infos)
 
@@ -83,9 +92,8 @@ def remove(paths: Paths, names: Sequence[str], *, yes: bool) -> None:
         if not yes and not _confirm(infos):
             click.echo("Nothing was deleted.", err=True)
             raise click.exceptions.Exit(1)
-        orphans: list[str] = []
+        orphans = database.delete_all([info.id for info in infos])
         for info, lock in zip(infos, held, strict=True):
-            orphans += database.delete(info.id)
             lock.release(remove=True)
             click.echo(f"Deleted {info.id}  {info.title}")
         keep = set(database.all_spans())
@@ -128,6 +136,9 @@ def _print_table(infos: Sequence[SessionInfo]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("ID", no_wrap=True, min_width=8)
+    marked = any(info.pinned for info in infos)
+    if marked:
+        table.add_column("", no_wrap=True, min_width=1)
     table.add_column("Title", overflow="ellipsis", no_wrap=True, ratio=3, min_width=5)
     table.add_column("Model", overflow="ellipsis", no_wrap=True, ratio=1)
     table.add_column("Messages", justify="right", no_wrap=True)
@@ -137,6 +148,7 @@ def _print_table(infos: Sequence[SessionInfo]) -> None:
         # Text, because a string's square brackets would be taken for markup.
         cells = (
             info.id,
+            *([PINNED if info.pinned else ""] if marked else []),
             info.title,
             info.model,
             f"{info.messages:,}",

@@ -11,11 +11,13 @@ from typing import Any
 from ds4chat import config as configuration
 from ds4chat import paths
 from ds4chat.config import Config
+from ds4chat.engine.protocol import PLAIN_KV_TYPES
+from ds4chat.errors import UsageError
 from ds4chat.paths import Paths
 from ds4chat.sessions.database import Database
 from ds4chat.sessions.manager import EngineOptions, SessionManager
 
-_FLAGS = {
+FLAGS = {
     "model": {"ctx": "--ctx", "threads": "--threads", "gpu_layers": "--gpu-layers", "kv_type": "--kv-type"},
     "sampling": {
         "temperature": "--temperature",
@@ -67,7 +69,7 @@ class Setup:
         where = resolve_paths(flags["data_dir"], flags["kv_dir"], config)
         if flags["kv_options"] is not None:
             config = configuration.override(config, "kv", configuration.parse_kv_options(flags["kv_options"]))
-        for section, names in _FLAGS.items():
+        for section, names in FLAGS.items():
             given = {key: (name, flags[key]) for key, name in names.items()}
             config = configuration.override(config, section, given)
         if flags["no_kv"]:
@@ -93,6 +95,11 @@ class Setup:
             starter=paths.starter_model(),
         )
         settings = self.config.model
+        if not settings.flash_attention and settings.kv_type not in PLAIN_KV_TYPES:
+            raise UsageError(
+                f"KV type {settings.kv_type} needs flash attention, which [model] flash_attention turns off: set it to "
+                f"true, or choose one of {', '.join(PLAIN_KV_TYPES)} with --kv-type."
+            )
         return EngineOptions(
             model_path=model,
             n_ctx=settings.ctx,
@@ -108,11 +115,31 @@ class Setup:
     def manager(self, flags: Mapping[str, Any], session_id: str | None) -> SessionManager:
         """The session manager with the model that is meant, not started. Raises ModelError, DatabaseError."""
         options = self.engine_options(flags, session_id)
+        system, params = self._beginning(flags)
         return SessionManager(
             self.paths.data_dir,
             options,
             configuration.sampling(self.config, options.model_path),
             max_tokens=self.config.sampling.max_tokens,
-            system=self.config.chat.system if flags["system"] is None else flags["system"],
+            system=system,
+            params=params,
             save=not flags["no_save"],
         )
+
+    def _beginning(self, flags: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """System prompt and settings of a new chat: the configured persona's, where no flag says otherwise. Raises
+        UsageError when there is no such persona."""
+        name = self.config.chat.persona
+        if flags["system"] is not None:
+            return flags["system"], {}
+        if not name:
+            return self.config.chat.system, {}
+        from ds4chat.personas import find
+
+        try:
+            persona = find(self.paths.config_dir / "personas", name)
+        except UsageError as error:
+            file = self.paths.config_file
+            raise UsageError(f"The configuration {file} has a fault: chat.persona: {error}") from None
+        params = {key: value for key, value in persona.params.items() if flags.get(key) is None}
+        return persona.system, params | {"persona": persona.name}

@@ -82,6 +82,8 @@ class ChatSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a new chat begins with, and how it looks; an empty theme is the screen's own choice."""
 
     system: Annotated[str, _TEXT] = ""
+    persona: Annotated[str, Meta(description="the name of a persona")] = ""
+    bell: Annotated[bool, _FLAG] = False
     theme: Annotated[str, Meta(description="the name of a theme")] = ""
 
 
@@ -100,6 +102,12 @@ class KvSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     accept_different_quant: Annotated[bool, _FLAG] = False
 
 
+class KeyPreset(msgspec.Struct, frozen=True):
+    """Which keys the screen has; single ones, by the id of an action, are read by `key_settings`."""
+
+    preset: Annotated[str, Meta(description="the name of a preset: default or vim")] = ""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings, by section."""
 
@@ -107,6 +115,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sampling: SamplingSettings = SamplingSettings()
     chat: ChatSettings = ChatSettings()
     kv: KvSettings = KvSettings()
+    keys: KeyPreset = KeyPreset()
 
 
 KV_OPTION_NAMES = tuple(
@@ -234,6 +243,63 @@ def sampling(config: Config, model_path: Path) -> Sampling:
     given = {k: v for k, v in msgspec.structs.asdict(config.sampling).items() if v is not None}
     given.pop("max_tokens", None)
     return msgspec.structs.replace(base, **given)
+
+
+def parse_setting(section: str, key: str, text: str) -> object:
+    """What somebody typed for a key, as config.toml would hold it: "0.7" for a number, yes or no for a flag.
+
+    Raises:
+        UsageError: there is no such key, or the value is of the wrong kind or out of range.
+    """
+    struct = typing.get_type_hints(Config).get(section)
+    must = allowed_values().get(f"$.{section}.{key}")
+    if struct is None or must is None:
+        known = allowed_values().get(f"$.{section}", allowed_values()["$"])
+        raise UsageError(f"There is no setting {section}.{short(key)}: allowed are {known}.")
+    typed = text.strip()
+    words = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+    candidates: list[object] = [text]
+    try:
+        number = json.loads(words.get(typed.lower(), typed.lower()))
+        candidates = [number, text] if isinstance(number, bool | int | float) else candidates
+    except (ValueError, RecursionError):
+        pass
+    for candidate in candidates:
+        try:
+            if isinstance(candidate, float) and not math.isfinite(candidate):
+                continue
+            return getattr(msgspec.convert({key: candidate}, struct), key)
+        except (msgspec.ValidationError, OverflowError):
+            continue
+    raise UsageError(f"{key} must be {must}, not {short(typed) or 'nothing'}.")
+
+
+SESSION_KEYS: dict[str, str] = {
+    "ctx": "model",
+    **dict.fromkeys(SamplingSettings.__struct_fields__, "sampling"),
+}
+"""Settings that a chat or a persona may have for itself, and their sections."""
+
+
+def check_params(params: Mapping[str, object], owner: str = "") -> dict[str, float | int | str | bool | None]:
+    """Settings of a chat or a persona, checked as those of config.toml are. Raises UsageError naming the key."""
+    checked: dict[str, float | int | str | bool | None] = {}
+    of = f" of {owner}" if owner else ""
+    for key, value in params.items():
+        section = SESSION_KEYS.get(key)
+        if section is None:
+            raise UsageError(
+                f'There is no parameter "{short(key)}"{of}: allowed are {", ".join(SESSION_KEYS)}.'
+            )
+        struct = typing.get_type_hints(Config)[section]
+        try:
+            if value is None or (isinstance(value, float) and not math.isfinite(value)):
+                raise msgspec.ValidationError("")
+            checked[key] = getattr(msgspec.convert({key: value}, struct), key)
+        except msgspec.ValidationError:
+            must = allowed_values()[f"$.{section}.{key}"]
+            raise UsageError(f"{key}{of} must be {must}, not {short(str(value))}.") from None
+    return checked
 
 
 # ---- which model

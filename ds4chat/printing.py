@@ -92,6 +92,8 @@ class _Printer:
         self._reply_id: int | None = None
         self._text: list[str] = []
         self._stopped_by = 0
+        self._over = False
+        """The answer is out; what storing its end has to say still counts."""
         self._broken: BrokenPipeError | None = None
         self._failed: asyncio.Event = asyncio.Event()
 
@@ -118,10 +120,11 @@ class _Printer:
             if not self._stopped_by:
                 raise
         finally:
-            unsubscribe()
+            self._over = True
             try:
                 await manager.aclose()
             finally:
+                unsubscribe()
                 for number in STOP_SIGNALS:
                     loop.remove_signal_handler(number)
         if self._broken is not None:
@@ -159,6 +162,8 @@ class _Printer:
                 await failed
 
     def _on_event(self, event: ManagerEvent) -> None:
+        if self._over and not isinstance(event, EngineNotice):
+            return
         match event:
             case EngineChanged(status) if status.phase == "failed":
                 self._failed.set()

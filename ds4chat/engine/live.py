@@ -86,6 +86,8 @@ class LiveState:
         self._store, self._writer, self._read_only = store, writer, read_only
         self._ahead = ReadAhead(context)
         self.session = ""
+        self._keep = True
+        """Whether what is live may be stored."""
         self._foreign: Path | None = None
         """The folder the live state was restored from, when another quantization computed it."""
         self.tokens: list[int] = []
@@ -118,7 +120,7 @@ class LiveState:
         """Drop the live state if it is this session's, its tail unstored."""
         if session == self.session:
             self.clear()
-            self.session = ""
+            self.session, self._keep = "", True
 
     def decode(self, tokens: list[int], *, logits: bool) -> None:
         """Compute tokens at the end of the live state. Raises llama.DecodeError with `tokens` unchanged."""
@@ -143,6 +145,8 @@ class LiveState:
     def store(self, reason: Reason) -> None:
         """Capture the tokens since the last stored end as a span and hand it to the writer."""
         if self._store is None or self._writer is None or self._read_only or not self._store.writable:
+            return
+        if not self._keep:
             return
         if self._foreign is not None:
             # What is computed on top of another quantization's rows is neither that one's nor this one's.
@@ -309,14 +313,18 @@ class LiveState:
 
     # ---- finding and restoring ----
 
-    def take_up(self, session: str, prompt: Prompt) -> Reuse:
+    def take_up(self, session: str, prompt: Prompt, *, keep: bool = True) -> Reuse:
         """Make as much of a prompt live as the cache and the store have, at most all but its last token.
 
         The live state's own tail is stored first when it belongs to another session.
+
+        Args:
+            keep: False: nothing of it is stored, until this is called again. What goes beyond the prompt then is cut
+                off, so that nothing which was not to be kept is stored later.
         """
-        if session != self.session:
+        if session != self.session or keep is not self._keep:
             self.store(Reason.EVICT)
-            self.session = session
+            self.session, self._keep = session, keep
         began = time.perf_counter()
         limit = len(prompt.tokens) - 1
         live = common_prefix(self.tokens, prompt.tokens, limit)
@@ -329,7 +337,11 @@ class LiveState:
                 return found
         if live < len(self.tokens):
             if live:
+                before = len(self.chain)
                 self.cut_back(live)
+                if self._store is not None and len(self.chain) < before:
+                    # Another session's checkpoints are not held on to: it may be deleted.
+                    self._store.set_live_chain([link.name for link in self.chain[1:]], self._foreign)
             else:
                 self.clear()
         return Reuse(prompt, live)

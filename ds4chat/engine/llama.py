@@ -27,7 +27,7 @@ from llama_cpp import llama_cpp as lib
 
 from ds4chat.engine.machine import memory_bytes, physical_cores
 from ds4chat.engine.payload import CELL_BYTES, check_payload
-from ds4chat.engine.protocol import MemoryKind, Sampling
+from ds4chat.engine.protocol import PLAIN_KV_TYPES, MemoryKind, Sampling
 from ds4chat.engine.weights import weights_hash
 from ds4chat.errors import CheckpointError, ModelError
 
@@ -62,9 +62,6 @@ KV_TYPES = {
     "q4_0": lib.GGML_TYPE_Q4_0,
     "iq4_nl": 20,  # GGML_TYPE_IQ4_NL, likewise
 }
-PLAIN_KV_TYPES = ("f16", "bf16", "f32")
-"""What the cache can hold without flash attention, which stores V transposed."""
-
 _KV_BYTES = {
     "f32": 4.0,
     "f16": 2.0,
@@ -110,6 +107,8 @@ class Model:
 
     def __init__(self, path: Path, handle: Any, extra_buffers: bool) -> None:
         self.path, self._extra_buffers = path, extra_buffers
+        self.hashes: Path | None = None
+        """A small file that remembers hashes of weights, see `engine.weights`."""
         self._model = handle
         self._vocab = lib.llama_model_get_vocab(handle)
         self.n_vocab = int(lib.llama_vocab_n_tokens(self._vocab))
@@ -219,7 +218,7 @@ class Model:
     @cached_property
     def weights_hash(self) -> bytes:
         """16 bytes that tell exact weights apart, see `engine.weights`."""
-        return weights_hash(self.path)
+        return weights_hash(self.path, self.hashes)
 
     @cached_property
     def family(self) -> str:

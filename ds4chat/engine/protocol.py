@@ -16,6 +16,9 @@ PROTOCOL_VERSION = 1
 StopReason = Literal["stop", "length", "context", "cancelled"]
 """Why a reply ended: end-of-generation token, `max_tokens`, the context is full, cancelled."""
 
+PLAIN_KV_TYPES = ("f16", "bf16", "f32")
+"""What the cache can hold without flash attention, which stores V transposed."""
+
 MemoryKind = Literal["dense", "sliding-window", "hybrid", "recurrent"]
 
 
@@ -107,6 +110,7 @@ class Generate(msgspec.Struct, tag="generate", frozen=True, omit_defaults=True):
         continue_reply: the last message is a reply that was cut off; go on from its last token.
         cold: no prompt of this session of at least `min_tokens` was prefilled before.
         force: go ahead even past 85% of the context (nothing more can fall out).
+        store: False: nothing that is computed for this turn reaches the disk, now or later.
     """
 
     session: str
@@ -117,19 +121,25 @@ class Generate(msgspec.Struct, tag="generate", frozen=True, omit_defaults=True):
     continue_reply: bool = False
     cold: bool = False
     force: bool = False
+    store: bool = True
 
 
 class Prepare(msgspec.Struct, tag="prepare", frozen=True, omit_defaults=True):
-    """Make a session's state live ahead of its next message. Answered by `Restored`?, `Prefill`*, `Prepared`.
+    """Make a session's state live ahead of its next message. Answered by `Restored`?, `Prefill`*, `Prepared`, or by
+    `ContextFull` alone.
 
     Attributes:
         prefill: also compute what no checkpoint holds; else only restore.
+        force: see `Generate`; what does not fit then is left for the turn itself to refuse.
+        store: see `Generate`.
     """
 
     session: str
     turn: int
     messages: list[ChatMessage]
     prefill: bool = False
+    force: bool = False
+    store: bool = True
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):

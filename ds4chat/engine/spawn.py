@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -28,22 +27,43 @@ def child_environment() -> dict[str, str]:
 
 def is_plain(memo: Path | None) -> bool:
     """Whether the memo, a small JSON file, says that this build's special code does not run on this processor."""
-    try:
-        return memo is not None and json.loads(memo.read_text()).get("no_extra_buffers") == _build()
-    except (OSError, ValueError, AttributeError):
-        return False
+    return memo is not None and _memories(memo).get("no_extra_buffers") == _build()
 
 
 def remember_plain(memo: Path | None) -> None:
     """Note that a load with this build's special code ended by an illegal instruction."""
     if memo is not None:
-        try:
-            memo.write_text(json.dumps({"no_extra_buffers": _build()}))
-        except OSError as error:
-            log.warning("%s could not be written: %s", memo, error)
+        _remember(memo, no_extra_buffers=_build())
+
+
+def updated_from(memo: Path) -> tuple[str, str] | None:
+    """The engine's version at the last call and now, when they differ; None too when there was none before."""
+    before, now = _memories(memo).get("build"), _build()
+    if before == now:
+        return None
+    _remember(memo, build=now)
+    return (before, now) if isinstance(before, str) else None
+
+
+def _memories(memo: Path) -> dict[str, object]:
+    try:
+        found = json.loads(memo.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _remember(memo: Path, **values: object) -> None:
+    try:
+        memo.write_text(json.dumps(_memories(memo) | values))
+    except OSError as error:
+        log.warning("%s could not be written: %s", memo, error)
 
 
 def _build() -> str:
+    # Slow to import, and needed only after the screen is painted.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("llama-cpp-python")
     except PackageNotFoundError:

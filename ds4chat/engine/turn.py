@@ -112,7 +112,7 @@ class Turns:
         reuse = Reuse(prompt, 0)
         stop: StopReason = "cancelled"
         try:
-            reuse = self.live.take_up(session, prompt)
+            reuse = self.live.take_up(session, prompt, keep=command.store)
             prompt, times.restore_ms = reuse.prompt, reuse.ms
             self._say_restored(session, turn, reuse)
             cold = command.cold and len(prompt.tokens) >= self._policy.min_tokens
@@ -168,9 +168,13 @@ class Turns:
         prompt = self._build(session, turn, command.messages, False)
         if prompt is None:
             return
-        if 1 < len(prompt.tokens) < self._context.n_ctx:
+        n, n_ctx = len(prompt.tokens), self._context.n_ctx
+        if n > FULL_AT * n_ctx and not command.force:
+            self._emit(ContextFull(session, turn, n, n_ctx, prompt.message_tokens()))
+            return
+        if 1 < n < n_ctx:
             try:
-                reuse = self.live.take_up(session, prompt)
+                reuse = self.live.take_up(session, prompt, keep=command.store)
                 prompt = reuse.prompt
                 self._say_restored(session, turn, reuse)
                 if command.prefill:

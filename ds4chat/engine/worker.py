@@ -125,6 +125,7 @@ class Engine(threading.Thread):
             elif isinstance(command, Generate | Prepare):
                 self._work(command)
                 store_idle_at = time.monotonic() + IDLE_SECONDS
+        self._forget_the_rest()
         self._store_tail(Reason.SHUTDOWN)
         if self._writer is not None:
             self._writer.close(GRACE_SECONDS)
@@ -172,6 +173,14 @@ class Engine(threading.Thread):
             except (OSError, ValueError):
                 log.exception("checkpoints of a deleted session stay")
 
+    def _forget_the_rest(self) -> None:
+        """What was deleted right before the end is deleted all the same; other work that waits is not begun."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                command = self.commands.get_nowait()
+                if isinstance(command, Forget):
+                    self._forget(command)
+
     def _load(self, command: Load) -> None:
         try:
             self._emit(Loading(0.0))
@@ -204,6 +213,7 @@ class Engine(threading.Thread):
         model = Model.load(
             Path(command.model_path), command.gpu_layers, progress, extra_buffers=command.extra_buffers
         )
+        model.hashes = Path(command.memo).with_name("weights.json") if command.memo else None
         settings = ContextSettings(
             n_ctx=command.n_ctx or model.default_n_ctx(command.kv_type),
             kv_type=command.kv_type,
@@ -222,6 +232,7 @@ class Engine(threading.Thread):
         policy = _policy(command.kv, model, cost)
         if command.kv.enabled and command.kv.directory and can.storing != "none":
             self._open_store(command, policy, model, settings, variant)
+            self._say_if_small(policy.interval * cost.per_token + cost.fixed)
         live = LiveState(
             context,
             builder,
@@ -265,6 +276,17 @@ class Engine(threading.Thread):
             crashed_pid=command.crashed_pid,
         )
         self._writer = Writer(self._store)
+
+    def _say_if_small(self, span_bytes: int) -> None:
+        """A nearly full disk: the budget follows from what is free, and nobody was told that it is too small."""
+        budget = self._store.budget_bytes if self._store is not None else 0
+        if 0 < budget < span_bytes:
+            text = (
+                f"Checkpoints may take {budget / 1e6:,.0f} MB here, and one of this model takes "
+                f"{span_bytes / 1e6:,.0f} MB, so long chats are computed anew when they are opened: free some disk, "
+                "or allow more with --kv-disk-space-mb."
+            )
+            self._emit(Notice(text))
 
 
 def _variant(model: Model, settings: ContextSettings) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from ds4chat.errors import DatabaseError
-from ds4chat.sessions import migrations
+from ds4chat.sessions import migrations, search_index
 
 BUSY_SECONDS = 5.0
 """How long a write waits for another process's: ours take milliseconds, a backup program's may take
@@ -54,10 +54,14 @@ class Connection:
         if migrations.unknown(self._db):
             raise DatabaseError(f"{self.path} was written by a newer ds4chat: update ds4chat, or {WAY_OUT}.")
         self._use_wal(busy_timeout)
-        self._db.execute("PRAGMA foreign_keys = ON")
         # What is deleted is overwritten, so that a deleted conversation does not linger in the file.
         self._db.execute("PRAGMA secure_delete = ON")
+        # The triggers that keep the search call a function of ours.
+        self._db.execute("PRAGMA trusted_schema = ON")
+        self._db.execute("PRAGMA foreign_keys = OFF")
         migrations.migrate(self._db, clock())
+        self._db.execute("PRAGMA foreign_keys = ON")
+        search_index.attend(self._db)
 
     def _use_wal(self, busy_timeout: float) -> None:
         """Switch to WAL. SQLite does not wait by itself when two processes do that at the same moment."""
@@ -73,6 +77,11 @@ class Connection:
         # Some file systems cannot do WAL; with a rollback journal, NORMAL could damage the file in a power
         # cut.
         self._db.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
+
+    @property
+    def raw(self) -> sqlite3.Connection:
+        """SQLite's own connection, for reading; to be used within `errors`."""
+        return self._db
 
     def close(self) -> None:
         """Close the file; again does nothing."""
@@ -100,6 +109,18 @@ class Connection:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
+
+    @contextlib.contextmanager
+    def erase(self) -> Iterator[sqlite3.Connection]:
+        """A `write` whose deletions leave nothing in the file: neither in the index nor in the journal.
+
+        Reads and writes the whole index, so that several deletions belong into one.
+        """
+        with self.write() as db:
+            yield db
+            search_index.scrub(db)
+        # While another program reads, its journal stays until the last one closes the file.
+        self.all("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:

@@ -11,61 +11,43 @@ All text becomes valid on entry (`session.clean_text`). Every failure is a `Data
 
 from __future__ import annotations
 
-import re
 import secrets
 import sqlite3
-import sys
 import time
-from array import array
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import cast
 
-import msgspec
-
-from ds4chat.errors import DatabaseError, SessionNotFoundError, UsageError
+from ds4chat.errors import DatabaseError
 from ds4chat.sessions.connection import BUSY_SECONDS, Connection
+from ds4chat.sessions.organizing import Organizing
+from ds4chat.sessions.rows import (
+    Params,
+    Stats,
+    from_json,
+    from_lines,
+    pack,
+    to_json,
+    to_lines,
+    unknown,
+    unpack,
+)
 from ds4chat.sessions.session import (
     Message,
     MessageState,
     Session,
-    SessionInfo,
+    clean_tags,
     clean_text,
     clean_title,
 )
+from ds4chat.sessions.spans import Span, Spans
 
-LISTED_MATCHES = 5
-"""Matches that the sentence about an ambiguous name lists: more would not be read."""
-
-_LIST = (
-    "SELECT s.id, s.title, s.model, COALESCE(m.depth, 0), s.tokens, s.created, s.updated"
-    " FROM sessions s LEFT JOIN messages m ON m.id = s.head_id"
-)
-"""Rows of `SessionInfo`."""
-
-Params = Mapping[str, float | int | str | bool | None]
-Stats = Mapping[str, float | int | str]
+__all__ = ["Database", "Span"]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A checkpoint file a session stands on: tokens `[start, end)`, named by `sha1` (hex), of `bytes` bytes.
-
-    `created` is when it was recorded, seconds since the epoch.
-    """
-
-    sha1: str
-    start: int
-    end: int
-    reason: str
-    bytes: int
-    created: float = 0.0
-
-
-class Database:
-    """Sessions on disk.
+class Database(Organizing, Spans):
+    """Sessions on disk: one of them here, many in `Organizing`, what they stand on in `Spans`.
 
     Args:
         path: the file, made with its folder (0700) when missing and kept at 0600; ":memory:" keeps all in
@@ -100,13 +82,18 @@ class Database:
     ) -> None:
         self.close()
 
+    def version_elsewhere(self) -> int:
+        """A number that is another one when another connection has written meanwhile."""
+        row = self._db.one("PRAGMA data_version")
+        return int(row[0]) if row else 0
+
     # -- sessions
 
     def new_id(self) -> str:
         """8 lowercase hex characters that no session has."""
         while True:
             session_id = secrets.token_hex(4)
-            if self._db.one("SELECT 1 FROM sessions WHERE id = ?", session_id) is None:
+            if not self.has(session_id):
                 return session_id
 
     def create_session(self, session: Session) -> None:
@@ -120,12 +107,15 @@ class Database:
         session.created = session.created or now
         session.updated = session.updated or session.created
         session.title, session.system = clean_title(session.title), clean_text(session.system)
+        session.summary, session.draft = clean_text(session.summary), clean_text(session.draft)
+        session.tags = clean_tags(session.tags)
         ids: dict[int | None, int | None] = {None: None}
         old = sorted(session.messages.values(), key=lambda m: m.id)
         with self._db.write() as db:
             db.execute(
                 "INSERT INTO sessions (id, title, system, model, model_path, created, updated, cold_done,"
-                " tokens, params) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " tokens, pinned, archived, trashed, tags, params, draft, summary)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?)",
                 (
                     session.id,
                     session.title,
@@ -136,7 +126,12 @@ class Database:
                     session.updated,
                     session.cold_done,
                     session.tokens,
-                    _json(session.params),
+                    session.pinned,
+                    session.archived,
+                    to_lines(session.tags),
+                    to_json(session.params),
+                    session.draft,
+                    session.summary,
                 ),
             )
             for message in old:
@@ -156,20 +151,22 @@ class Database:
         """A session with its whole tree. Raises SessionNotFoundError."""
         row = self._db.one(
             "SELECT id, title, system, model, model_path, created, updated, head_id, window_start_id,"
-            " cold_done, tokens, params FROM sessions WHERE id = ?",
+            " cold_done, tokens, params, summary, pinned, archived, tags, draft FROM sessions WHERE id = ?",
             session_id,
         )
         if row is None:
-            raise _unknown(session_id)
+            raise unknown(session_id)
         rows = self._db.all(
-            "SELECT id, parent_id, role, text, state, tokens, fingerprint, model, created, stats"
-            " FROM messages WHERE session_id = ? ORDER BY id",
+            "SELECT id, parent_id, role, text, state, tokens, fingerprint, model, created, stats,"
+            " hidden FROM messages WHERE session_id = ? ORDER BY id",
             session_id,
         )
         with self._db.errors():
             session = Session(*row[:9])
-            session.cold_done, session.tokens, session.params = bool(row[9]), row[10], _from_json(row[11])
-            for id_, parent_id, role, text, state, tokens, fingerprint, model, created, stats in rows:
+            session.cold_done, session.tokens, session.params = bool(row[9]), row[10], from_json(row[11])
+            session.summary, session.pinned, session.archived = row[12], bool(row[13]), bool(row[14])
+            session.tags, session.draft = from_lines(row[15]), row[16]
+            for id_, parent_id, role, text, state, tokens, fingerprint, model, created, stats, hidden in rows:
                 if parent_id is not None and parent_id not in session.messages:
                     raise sqlite3.DatabaseError(f"message {id_} names an unknown parent {parent_id}")
                 session.messages[id_] = Message(
@@ -178,11 +175,12 @@ class Database:
                     role,
                     text,
                     state,
-                    _unpack(tokens),
+                    unpack(tokens),
                     fingerprint,
                     model,
                     created,
-                    _from_json(stats),
+                    from_json(stats),
+                    bool(hidden),
                 )
             if session.head_id is not None and session.head_id not in session.messages:
                 raise sqlite3.DatabaseError(
@@ -190,80 +188,12 @@ class Database:
                 )
         return session
 
-    def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionInfo]:
-        """The sessions, last used first; all of them when `limit` is None."""
-        rows = self._db.all(
-            f"{_LIST} ORDER BY s.updated DESC, s.rowid DESC LIMIT ? OFFSET ?",
-            -1 if limit is None else limit,
-            offset,
-        )
-        return [SessionInfo(*row) for row in rows]
-
-    def info(self, session_id: str) -> SessionInfo:
-        """A session's row of the list. Raises SessionNotFoundError."""
-        row = self._db.one(f"{_LIST} WHERE s.id = ?", session_id)
-        if row is None:
-            raise _unknown(session_id)
-        return SessionInfo(*row)
-
     def model_path(self, session_id: str) -> str:
         """Path of the model a session was last used with, "" for none. Raises SessionNotFoundError."""
         row = self._db.one("SELECT model_path FROM sessions WHERE id = ?", session_id)
         if row is None:
-            raise _unknown(session_id)
+            raise unknown(session_id)
         return str(row[0])
-
-    def model_paths(self, model: str) -> list[str]:
-        """Paths that sessions used a model of this name from, last used first."""
-        query = "SELECT model_path FROM sessions WHERE model = ? AND model_path <> '' ORDER BY updated DESC"
-        return [str(row[0]) for row in self._db.all(query, model)]
-
-    def count(self) -> int:
-        """How many sessions there are."""
-        return int(self._db.all("SELECT COUNT(*) FROM sessions")[0][0])
-
-    def latest(self) -> str | None:
-        """The id of the session used last, None without any."""
-        infos = self.list_sessions(limit=1)
-        return infos[0].id if infos else None
-
-    def resolve(self, name: str) -> str:
-        """The id of the session that goes by `name`: its id, the start of it, or its title.
-
-        A whole id decides at once. Else ids that start with `name` and titles equal to it count alike, and
-        only when there is none, titles that are equal in lower case.
-
-        Raises:
-            SessionNotFoundError: none does, or more than one (the sentence lists them).
-        """
-        name = clean_text(name).strip()
-        if not name:
-            raise SessionNotFoundError("A session's name must not be blank: `ds4chat ls` lists them.")
-        infos = {info.id: info for info in self.list_sessions()}
-        prefix = name.lower() if re.fullmatch(r"[0-9a-fA-F]{1,8}", name) else ""
-        if prefix in infos:
-            return prefix
-        found = [i for i in infos.values() if i.title == name or (prefix and i.id.startswith(prefix))]
-        if not found:
-            found = [i for i in infos.values() if i.title.casefold() == name.casefold()]
-        if not found:
-            raise _unknown(name)
-        if len(found) > 1:
-            listed = ", ".join(f'{i.id} "{i.title}"' for i in found[:LISTED_MATCHES])
-            more = f" and {len(found) - LISTED_MATCHES} more" if len(found) > LISTED_MATCHES else ""
-            raise SessionNotFoundError(
-                f'"{name}" fits {len(found)} sessions, {listed}{more}: give more of the id.'
-            )
-        return found[0].id
-
-    def rename(self, session_id: str, title: str) -> str:
-        """Set the title and return it as stored, on one line. Raises UsageError when nothing is left of
-        it."""
-        title = clean_title(title)
-        if not title:
-            raise UsageError("A session's title must not be blank: give it at least one visible character.")
-        self._set(session_id, title=title)
-        return title
 
     def set_head(self, session_id: str, message_id: int | None) -> None:
         """Stand on another message of the session."""
@@ -287,26 +217,15 @@ class Database:
 
     def set_params(self, session_id: str, params: Params) -> None:
         """Replace the settings of this session alone."""
-        self._set(session_id, params=_json(params))
+        self._set(session_id, params=to_json(params))
 
-    def delete(self, session_id: str) -> list[str]:
-        """Delete a session for good.
+    def set_system(self, session_id: str, text: str) -> None:
+        """Replace the system prompt; "" for none."""
+        self._set(session_id, system=clean_text(text))
 
-        Returns:
-            The spans that no other session stands on, as SHA-1 hex, deepest first.
-        """
-        with self._db.write() as db:
-            spans = db.execute(
-                "SELECT sha1 FROM spans s WHERE session_id = ? AND NOT EXISTS"
-                " (SELECT 1 FROM spans o WHERE o.sha1 = s.sha1 AND o.session_id <> s.session_id)"
-                ' ORDER BY "end" DESC',
-                (session_id,),
-            ).fetchall()
-            for table in ("spans", "messages"):
-                db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
-            if db.execute("DELETE FROM sessions WHERE id = ?", (session_id,)).rowcount == 0:
-                raise _unknown(session_id)
-        return [str(row[0]) for row in spans]
+    def set_summary(self, session_id: str, text: str) -> None:
+        """Replace the summary of what lies before the window; "" for none."""
+        self._set(session_id, summary=clean_text(text))
 
     # -- messages
 
@@ -319,7 +238,7 @@ class Database:
         message.created = message.created or self._clock()
         with self._db.write() as db:
             if db.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone() is None:
-                raise _unknown(session_id)
+                raise unknown(session_id)
             id_ = self._insert(db, session_id, message.parent_id, message)
             db.execute(
                 "UPDATE sessions SET head_id = ?, updated = MAX(updated, ?) WHERE id = ?",
@@ -342,7 +261,13 @@ class Database:
             changed = db.execute(
                 "UPDATE messages SET text = ?, tokens = ?, state = ?, stats = COALESCE(?, stats)"
                 " WHERE id = ?",
-                (clean_text(text), _pack(tokens), state, None if stats is None else _json(stats), message_id),
+                (
+                    clean_text(text),
+                    pack(tokens),
+                    state,
+                    None if stats is None else to_json(stats),
+                    message_id,
+                ),
             ).rowcount
             if changed == 0:
                 raise DatabaseError(
@@ -353,6 +278,13 @@ class Database:
         """Set a message's state; a message that is gone is nobody's concern."""
         with self._db.write() as db:
             db.execute("UPDATE messages SET state = ? WHERE id = ?", (state, message_id))
+
+    def set_hidden(self, message_ids: Iterable[int], hidden: bool) -> None:
+        """Hide messages, or show them again, all or none; those that are gone are nobody's concern."""
+        with self._db.write() as db:
+            db.executemany(
+                "UPDATE messages SET hidden = ? WHERE id = ?", [(int(hidden), id_) for id_ in message_ids]
+            )
 
     def set_author(self, message_id: int, fingerprint: str, model: str) -> None:
         """Remember the weights that write a reply: its token ids are valid under `fingerprint` alone."""
@@ -375,45 +307,6 @@ class Database:
                 (session_id,),
             ).rowcount
 
-    # -- spans
-
-    def record_span(self, session_id: str, sha1: str, start: int, end: int, reason: str, size: int) -> None:
-        """Remember a checkpoint of `size` bytes that the session stands on; known ones are replaced."""
-        self.record_spans(session_id, [Span(sha1, start, end, reason, size)])
-
-    def record_spans(self, session_id: str, spans: Sequence[Span]) -> None:
-        """`record_span` for several, all or none; `created` becomes the present time."""
-        now = self._clock()
-        with self._db.write() as db:
-            if db.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone() is None:
-                raise _unknown(session_id)
-            db.executemany(
-                "INSERT OR REPLACE INTO spans VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [(session_id, s.sha1, s.start, s.end, s.reason, s.bytes, now) for s in spans],
-            )
-
-    def copy_spans(self, source_id: str, target_id: str) -> None:
-        """Let a fork stand on its source's spans, so that deleting one leaves the other's past."""
-        with self._db.write() as db:
-            db.execute(
-                'INSERT OR IGNORE INTO spans SELECT ?, sha1, start, "end", reason, bytes, created FROM spans'
-                " WHERE session_id = ?",
-                (target_id, source_id),
-            )
-
-    def spans_of(self, session_id: str) -> list[Span]:
-        """The spans a session stands on, shallowest first."""
-        rows = self._db.all(
-            'SELECT sha1, start, "end", reason, bytes, created FROM spans WHERE session_id = ?'
-            ' ORDER BY "end", sha1',
-            session_id,
-        )
-        return [Span(*row) for row in rows]
-
-    def all_spans(self) -> list[str]:
-        """SHA-1 hex of every span that some session stands on: what must stay when others are deleted."""
-        return [str(row[0]) for row in self._db.all("SELECT DISTINCT sha1 FROM spans")]
-
     # -- helpers
 
     @staticmethod
@@ -431,7 +324,7 @@ class Database:
             int,
             db.execute(
                 "INSERT INTO messages (session_id, parent_id, depth, role, state, created, fingerprint,"
-                " model, stats, text, tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " model, stats, text, tokens, hidden) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     session_id,
                     parent_id,
@@ -441,45 +334,10 @@ class Database:
                     message.created,
                     message.fingerprint,
                     clean_text(message.model),
-                    _json(message.stats),
+                    to_json(message.stats),
                     message.text,
-                    _pack(message.tokens),
+                    pack(message.tokens),
+                    message.hidden,
                 ),
             ).lastrowid,
         )
-
-    def _set(self, session_id: str, **columns: object) -> None:
-        assignments = ", ".join(f"{name} = ?" for name in columns)
-        with self._db.write() as db:
-            query = f"UPDATE sessions SET {assignments} WHERE id = ?"
-            if db.execute(query, (*columns.values(), session_id)).rowcount == 0:
-                raise _unknown(session_id)
-
-
-def _unknown(name: str) -> SessionNotFoundError:
-    return SessionNotFoundError(f'No session goes by "{clean_title(name)}": `ds4chat ls` lists them.')
-
-
-def _json(value: Params | Stats) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _from_json(text: str) -> dict[str, Any]:
-    return msgspec.json.decode(text, type=dict[str, Any])
-
-
-def _pack(tokens: Sequence[int]) -> bytes:
-    """Token ids as unsigned 32-bit little-endian integers."""
-    ids = array("I", tokens)
-    if sys.byteorder == "big":
-        ids.byteswap()
-    return ids.tobytes()
-
-
-def _unpack(blob: bytes) -> list[int]:
-    if len(blob) % 4:
-        raise sqlite3.DatabaseError("a reply's tokens are cut off")
-    ids = array("I", blob)
-    if sys.byteorder == "big":
-        ids.byteswap()
-    return ids.tolist()

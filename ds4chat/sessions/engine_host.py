@@ -96,19 +96,30 @@ class EngineHost:
     def is_ready(self) -> bool:
         return self.status.phase == "ready"
 
-    def request_start(self, model_path: Path | None = None) -> None:
-        """Start (or change the model) in the background; `on_status` tells how it goes."""
+    def has(self, model_path: Path, n_ctx: int | None) -> bool:
+        """Whether this model is ready with a context as asked for (None: of the engine's own choice)."""
+        loaded = self.loaded
+        if not self.is_ready or loaded is None or Path(loaded.path) != model_path:
+            return False
+        return self.options.n_ctx == n_ctx or loaded.n_ctx == n_ctx
+
+    def request_start(self, model_path: Path | None = None, n_ctx: int | None = None) -> None:
+        """Start (or change the model and its context) in the background; `on_status` tells how it goes."""
         if self._closed or (model_path is None and self.status.phase in ("starting", "loading", "ready")):
             return
         self._set(EngineStatus("starting", self._name(model_path or self.options.model_path)))
-        task = asyncio.ensure_future(self.start(model_path))
+        task = asyncio.ensure_future(self.start(model_path, n_ctx))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def start(self, model_path: Path | None = None) -> None:
-        """Spawn the child and ask it to load; an earlier child is let go first. Failures become a status."""
+    async def start(self, model_path: Path | None = None, n_ctx: int | None = None) -> None:
+        """Spawn the child and ask it to load; an earlier child is let go first. Failures become a status.
+
+        Args:
+            model_path: None: the model and the context of before.
+        """
         if model_path is not None:
-            self.options = replace(self.options, model_path=model_path)
+            self.options = replace(self.options, model_path=model_path, n_ctx=n_ctx)
         self.loaded = None
         self._set(EngineStatus("starting", self._name(self.options.model_path)))
         if self._client is not None:

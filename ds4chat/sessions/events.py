@@ -152,6 +152,37 @@ class WindowMoved:
 
 
 @dataclass(frozen=True)
+class PathChanged:
+    """The session stands on other messages than before: an edit, another reply, a branch walked to, a turn deleted or
+    brought back. Read `Session.path()` again; what was added to the end since came as `MessageAdded`."""
+
+    session_id: str
+
+
+@dataclass(frozen=True)
+class SummaryChanged:
+    """A summary of what lies before the window was written, given up (an `EngineNotice` says why) or taken back: read
+    `Session.summary` again. Each `compact` ends in one of these."""
+
+    session_id: str
+
+
+@dataclass(frozen=True)
+class CompactProgress:
+    """A summary is being written. `text` was appended to it; "" says that it begins (again)."""
+
+    session_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SettingsChanged:
+    """The session's model, system prompt or parameters were set: `effective()` says what its next turn runs with."""
+
+    session_id: str
+
+
+@dataclass(frozen=True)
 class EngineNotice:
     """One sentence for the user. `session_id` "" means it concerns no session in particular."""
 
@@ -172,5 +203,9 @@ ManagerEvent = (
     | TextStreamed
     | TurnEnded
     | WindowMoved
+    | PathChanged
+    | SummaryChanged
+    | CompactProgress
+    | SettingsChanged
     | EngineNotice
 )

@@ -1,12 +1,20 @@
 """Sessions as files: our TOML format, read and written, and Markdown and JSON, written.
 
-A TOML session holds one conversation, not its tree: the path to the head is written, and a read session is
-one path.
+A TOML session holds one conversation, not its tree: the path to the head is written, without the turns that
+were deleted, and a read session is one path. All but the messages may be left out.
 
     title = "Baking bread"
-    system = "You are a patient baker."      # may be left out, as may title, model and created
+    system = "You are a patient baker."
     model = "SmolLM2-135M-Instruct"
     created = 2025-03-01T08:30:00Z           # a time zone is needed; microseconds are kept
+    pinned = true
+    archived = false
+    tags = ["kitchen", "winter"]
+    summary = "The loaf is flat."            # of the first messages, which the model does not get any more
+    summarized = 2                           # how many these are
+
+    [params]                                 # settings of this session alone
+    temperature = 0.2
 
     [[messages]]
     role = "user"                            # or "assistant"; the first message is the user's
@@ -29,7 +37,7 @@ import tomli_w
 from msgspec import Meta
 
 from ds4chat.errors import InterchangeError
-from ds4chat.sessions.session import Message, Session, clean_text, clean_title, title_from
+from ds4chat.sessions.session import Message, Session, clean_tags, clean_text, clean_title, title_from
 from ds4chat.validation import explain, short
 
 MAX_FILE_BYTES = 16_000_000
@@ -43,6 +51,10 @@ MAX_TITLE = 200
 """Characters of a title in a file: it is one line of a list."""
 
 Name = Annotated[str, Meta(max_length=1000)]
+Whole = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+Number = Annotated[float, Meta(ge=-1e15, le=1e15)]
+
+_KEYS = "title, system, model, created, pinned, archived, tags, summary, summarized, params"
 
 
 class _MessageFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,10 +69,16 @@ class _SessionFile(msgspec.Struct, forbid_unknown_fields=True):
     system: str = ""
     model: Name = ""
     created: datetime | None = None
+    pinned: bool = False
+    archived: bool = False
+    tags: Annotated[list[Name], Meta(max_length=100)] = []
+    summary: str = ""
+    summarized: Annotated[int, Meta(ge=0, le=MAX_MESSAGES)] = 0
+    params: Annotated[dict[Name, Whole | Number | Name | bool], Meta(max_length=100)] = {}
 
 
 _ALLOWED = {
-    "$": "title, system, model, created, and at least one [[messages]] table",
+    "$": f"{_KEYS}, and at least one [[messages]] table",
     "$.messages": f"1 to {MAX_MESSAGES:,} tables [[messages]] with the keys role, text and created",
     "$.messages[...]": "role, text and, if known, created",
     "$.messages[...].role": '"user" or "assistant" (the system prompt is the key system)',
@@ -70,6 +88,14 @@ _ALLOWED = {
     "$.system": "a string",
     "$.model": "a string of at most 1,000 characters",
     "$.created": "a date and time with a time zone",
+    "$.pinned": "true or false",
+    "$.archived": "true or false",
+    "$.tags": "a list of at most 100 strings",
+    "$.tags[...]": "a string of at most 1,000 characters",
+    "$.summary": "a string",
+    "$.summarized": "the number of messages that the summary stands for",
+    "$.params": "a table of at most 100 settings",
+    "$.params[...]": "a number, a short string, true or false",
 }
 
 
@@ -113,6 +139,17 @@ def from_toml(source: str, name: str) -> Session:
             )
         created = _seconds(entry.created, f"messages[{i}].created", name)
         session.append(Message(i + 1, i or None, entry.role, text, created=created))
+    if file.summarized >= len(file.messages):
+        raise InterchangeError(
+            f"{name}: summarized is {file.summarized}, but of the {len(file.messages)} messages at least the last must "
+            "stay beside the summary."
+        )
+    if file.summarized:
+        session.window_start_id = file.summarized + 1
+    session.summary = clean_text(file.summary)
+    session.pinned, session.archived = file.pinned, file.archived
+    session.tags = clean_tags(file.tags)
+    session.params = {clean_text(key): _param(value) for key, value in file.params.items()}
     session.title = session.title or title_from(file.messages[0].text)
     session.updated = max(session.created, *(m.created for m in session.messages.values()))
     return session
@@ -129,6 +166,14 @@ def to_toml(session: Session) -> str:
             data[key] = value
     if session.created:
         data["created"] = _datetime(session.created)
+    for key in ("pinned", "archived", "tags", "summary"):
+        if value := getattr(session, key):
+            data[key] = value
+    before = len(path) - len(session.window())
+    if session.summary and before:
+        data["summarized"] = before
+    if params := {key: value for key, value in session.params.items() if value is not None}:
+        data["params"] = params
     parts = [tomli_w.dumps(data, multiline_strings=True)]
     for message in path:
         entry: dict[str, Any] = {"role": message.role, "text": message.text}
@@ -154,11 +199,11 @@ def to_markdown(session: Session) -> str:
 def to_dict(session: Session) -> dict[str, Any]:
     """The path to the head as JSON values; times are seconds since the epoch.
 
-    Keys: id, title, system, model, created, updated, tokens, and messages with id, role, text, state,
-        created,
-    model and stats.
+    Keys: id, title, system, model, created, updated, tokens, pinned, archived, tags, summary, params, and messages with
+    id, role, text, state, created, model and stats.
     """
-    keys = ("id", "title", "system", "model", "created", "updated", "tokens")
+    named = ("id", "title", "system", "model", "created", "updated", "tokens")
+    keys = (*named, "pinned", "archived", "tags", "summary", "params")
     message_keys = ("id", "role", "text", "state", "created", "model", "stats")
     data: dict[str, Any] = {key: getattr(session, key) for key in keys}
     data["messages"] = [{key: getattr(m, key) for key in message_keys} for m in session.path()]
@@ -193,6 +238,10 @@ def _read(path: Path) -> str:
         raise InterchangeError(
             f"{path} is not UTF-8 text (byte {error.start} does not fit): save it as UTF-8 and try again."
         ) from None
+
+
+def _param(value: float | int | str | bool) -> float | int | str | bool:
+    return clean_text(value) if isinstance(value, str) else value
 
 
 def _seconds(value: datetime | None, key: str, name: str) -> float:

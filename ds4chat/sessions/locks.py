@@ -11,10 +11,12 @@ import contextlib
 import os
 from pathlib import Path
 from types import TracebackType
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING
 
 from ds4chat.errors import DatabaseError, SessionLockedError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 FOLDER = "locks"
 
@@ -66,6 +68,9 @@ def lock_session(
     folder = data_dir / FOLDER
     path = folder / f"{session_id}.lock"
     owner = folder / f"{session_id}.pid"
+    # Not before it is needed: it takes as long to import as the database, and the screen is painted first.
+    from filelock import FileLock, Timeout
+
     lock = FileLock(path, timeout=0, mode=0o600, thread_local=False)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
+from ds4chat.sessions import search_index
+
 APPLICATION_ID = 0x64733463
 """In the header of the file ("ds4c"), so that a database of another program is not taken for ours."""
 
@@ -77,7 +79,56 @@ def m001_initial(db: sqlite3.Connection) -> None:
     db.execute("CREATE INDEX spans_by_sha1 ON spans (sha1)")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (m001_initial,)
+def m002_organizing(db: sqlite3.Connection) -> None:
+    """Sessions on top of the list, put away or in the trash, with tags, a draft and a summary; messages hidden.
+
+    `sessions` is made anew, because a column that is added comes behind the long ones. `tags` has each tag on a line
+    of its own between line ends, "" for none; `trashed` is when it was put there, 0 when it is not.
+    """
+    db.execute(
+        """
+        CREATE TABLE sessions_new (
+            id TEXT PRIMARY KEY NOT NULL,
+            title TEXT NOT NULL,
+            model TEXT NOT NULL,
+            model_path TEXT NOT NULL,
+            created REAL NOT NULL,
+            updated REAL NOT NULL,
+            head_id INTEGER,
+            window_start_id INTEGER,
+            cold_done INTEGER NOT NULL,
+            tokens INTEGER NOT NULL,
+            pinned INTEGER NOT NULL,
+            archived INTEGER NOT NULL,
+            trashed REAL NOT NULL,
+            tags TEXT NOT NULL,
+            params TEXT NOT NULL,
+            draft TEXT NOT NULL,
+            summary TEXT NOT NULL,
+            system TEXT NOT NULL
+        )
+        """
+    )
+    db.execute(
+        "INSERT INTO sessions_new SELECT id, title, model, model_path, created, updated, head_id, window_start_id,"
+        " cold_done, tokens, 0, 0, 0, '', params, '', '', system FROM sessions ORDER BY rowid"
+    )
+    db.execute("DROP TABLE sessions")
+    db.execute("ALTER TABLE sessions_new RENAME TO sessions")
+    db.execute("CREATE INDEX sessions_by_update ON sessions (updated)")
+    db.execute("CREATE INDEX sessions_listed ON sessions (trashed, archived, pinned, updated)")
+    db.execute("CREATE INDEX sessions_tagged ON sessions (tags) WHERE tags <> ''")
+    db.execute("CREATE INDEX sessions_trashed ON sessions (trashed) WHERE trashed > 0")
+    db.execute("ALTER TABLE messages ADD COLUMN hidden INTEGER NOT NULL DEFAULT 0")
+    db.execute("CREATE INDEX messages_hidden ON messages (session_id) WHERE hidden = 1")
+
+
+def m003_search(db: sqlite3.Connection) -> None:
+    """The full-text index over what messages say, where SQLite can keep one."""
+    search_index.build(db)
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (m001_initial, m002_organizing, m003_search)
 
 
 def applied(db: sqlite3.Connection) -> list[str]:
@@ -102,7 +153,10 @@ def is_foreign(db: sqlite3.Connection) -> bool:
 
 
 def migrate(db: sqlite3.Connection, now: float) -> None:
-    """Run the steps that did not run yet. `db` is in autocommit mode; `now` is seconds since the epoch."""
+    """Run the steps that did not run yet. `now` is seconds since the epoch.
+
+    `db` is in autocommit mode and does not enforce foreign keys: a table that is made anew is gone for a moment.
+    """
     for number, step in enumerate(MIGRATIONS, start=1):
         if step.__name__ in applied(db):
             continue

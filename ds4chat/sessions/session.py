@@ -23,6 +23,9 @@ UNFINISHED: frozenset[str] = frozenset({"stopped", "cut", "length"})
 """States of a reply that can be continued from its last token."""
 
 
+MAX_TAG = 40
+"""Characters of a tag: some stand side by side on one line of a list."""
+
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 """Colours and cursor moves, as terminals take them."""
 
@@ -38,6 +41,7 @@ class Message:
         fingerprint: of the weights that wrote the reply, "" for a user's message.
         created: seconds since the epoch.
         stats: the measures of the turn (`events.TurnStats` as a dict), empty for a user's message.
+        hidden: its turn was deleted, which can be undone: neither shown nor given to the model.
     """
 
     id: int
@@ -50,6 +54,7 @@ class Message:
     model: str = ""
     created: float = 0.0
     stats: dict[str, float | int | str] = field(default_factory=dict)
+    hidden: bool = False
 
 
 @dataclass(slots=True)
@@ -66,6 +71,10 @@ class Session:
         created, updated: seconds since the epoch.
         tokens: of context that its last turn used, 0 when unknown.
         params: settings of this session alone, by name (JSON values).
+        summary: of what lies before `window_start_id`, "" for none.
+        pinned, archived: where the list shows it: on top, or only when asked for what is archived.
+        tags: as `clean_tags` leaves them.
+        draft: typed and not sent.
     """
 
     id: str
@@ -81,6 +90,11 @@ class Session:
     messages: dict[int, Message] = field(default_factory=dict)
     tokens: int = 0
     params: dict[str, float | int | str | bool | None] = field(default_factory=dict)
+    summary: str = ""
+    pinned: bool = False
+    archived: bool = False
+    tags: list[str] = field(default_factory=list)
+    draft: str = ""
 
     def append(self, message: Message) -> None:
         """Add a message below its parent and stand on it. Raises ValueError for a taken id or an unknown parent."""
@@ -91,8 +105,8 @@ class Session:
         self.messages[message.id] = message
         self.head_id = message.id
 
-    def path(self, to: int | None = None) -> list[Message]:
-        """The messages from the root to `to` (the head by default), oldest first."""
+    def lineage(self, to: int | None = None) -> list[Message]:
+        """Every message from the root to `to` (the head by default), oldest first, the hidden ones too."""
         walked: list[Message] = []
         at = self.head_id if to is None else to
         while at is not None:
@@ -102,28 +116,58 @@ class Session:
         walked.reverse()
         return walked
 
+    def path(self, to: int | None = None) -> list[Message]:
+        """The messages from the root to `to` (the head by default) that are not hidden, oldest first.
+
+        What hangs on a hidden message stays on the path, so the parent of a message need not be the one before it.
+        """
+        return [message for message in self.lineage(to) if not message.hidden]
+
     def siblings(self, message_id: int) -> list[Message]:
-        """The message and its alternatives, oldest first."""
+        """The message and its alternatives that are not hidden, oldest first."""
         parent = self.messages[message_id].parent_id
-        return sorted((m for m in self.messages.values() if m.parent_id == parent), key=lambda m: m.id)
+        alternatives = (m for m in self.messages.values() if m.parent_id == parent and not m.hidden)
+        return sorted(alternatives, key=lambda m: m.id)
 
     def newest_leaf(self, below: int) -> int:
-        """The leaf reached by following the newest child from a message on (where walking to a branch ends up)."""
-        children: dict[int | None, int] = {}
-        for message in self.messages.values():
-            children[message.parent_id] = max(children.get(message.parent_id, -1), message.id)
+        """The leaf reached by following the newest child from a message on (where walking to a branch ends up).
+
+        Children with nothing to show, in them or below, are passed over.
+        """
+        shown: set[int] = set()
+        newest: dict[int, int] = {}
+        # A child is younger than its parent, so that what lies below a message was seen before it.
+        for message in sorted(self.messages.values(), key=lambda m: m.id, reverse=True):
+            if message.hidden and message.id not in shown:
+                continue
+            if message.parent_id is not None:
+                shown.add(message.parent_id)
+                newest.setdefault(message.parent_id, message.id)
         at = below
-        while at in children:
-            at = children[at]
+        while at in newest:
+            at = newest[at]
         return at
 
     def window(self) -> list[Message]:
         """The part of the path that reaches the model: from `window_start_id` on, all of it when that is not on the
-        path."""
-        path = self.path()
+        way to the head."""
+        lineage = self.lineage()
+        start = next((i for i, message in enumerate(lineage) if message.id == self.window_start_id), 0)
+        return [message for message in lineage[start:] if not message.hidden]
+
+    def keep_path(self, to: int | None = None) -> list[Message]:
+        """Drop everything but the path to `to` (the head by default) and stand on its end; the path.
+
+        What was hidden is gone, so each message comes to hang below the one before it, and a window that began with a
+        hidden message begins with the next one.
+        """
+        start = next(iter(self.window()), None) if self.window_start_id is not None else None
+        path = self.path(to)
+        self.messages = {message.id: message for message in path}
         for i, message in enumerate(path):
-            if message.id == self.window_start_id:
-                return path[i:]
+            message.parent_id = path[i - 1].id if i else None
+        self.head_id = path[-1].id if path else None
+        self.window_start_id = start.id if start is not None and start.id in self.messages else None
         return path
 
 
@@ -132,9 +176,11 @@ class SessionInfo:
     """A row of the session list.
 
     Attributes:
-        messages: on the path to the head.
+        messages: on the path to the head, without the hidden ones.
         tokens: of context that its last turn used, 0 when unknown.
         created, updated: seconds since the epoch.
+        stored_tokens: how far its recorded checkpoints reach, 0 without any.
+        stored_bytes: of those checkpoints.
     """
 
     id: str
@@ -144,6 +190,11 @@ class SessionInfo:
     tokens: int
     created: float
     updated: float
+    pinned: bool = False
+    archived: bool = False
+    tags: tuple[str, ...] = ()
+    stored_tokens: int = 0
+    stored_bytes: int = 0
 
 
 def clean_text(text: str) -> str:
@@ -156,6 +207,17 @@ def clean_title(text: str) -> str:
     """A title on one line: valid text, no escape sequences or control characters, single spaces."""
     line = " ".join(_ESCAPE_SEQUENCE.sub("", clean_text(text)).split())
     return "".join(c for c in line if not (c < " " or "\x7f" <= c <= "\x9f")).strip()
+
+
+def clean_tags(tags: Iterable[str]) -> list[str]:
+    """Tags as they are kept: on one line, no "#" before them, not blank, at most 40 characters, each once whatever its
+    case; in the order given."""
+    kept: dict[str, str] = {}
+    for tag in tags:
+        tag = clean_title(tag).lstrip("# ")[:MAX_TAG].rstrip()
+        if tag:
+            kept.setdefault(tag.casefold(), tag)
+    return list(kept.values())
 
 
 def title_from(text: str, width: int = 60) -> str:

@@ -19,6 +19,7 @@ from ds4chat.sessions.session import (
     MessageState,
     Role,
     Session,
+    clean_tags,
     clean_text,
     clean_title,
     title_from,
@@ -53,6 +54,7 @@ class _MessageFile(msgspec.Struct):
     fingerprint: Text = ""
     stats: Annotated[dict[Text, Whole | Number | Text], Meta(max_length=100)] = {}
     tokens: list[TokenId] = []
+    hidden: bool = False
 
 
 class _SessionFile(msgspec.Struct):
@@ -72,6 +74,11 @@ class _SessionFile(msgspec.Struct):
     cold_done: bool = False
     tokens: Count = 0
     params: Annotated[dict[Text, Whole | Number | Text | bool | None], Meta(max_length=100)] = {}
+    summary: str = ""
+    pinned: bool = False
+    archived: bool = False
+    tags: Annotated[list[Text], Meta(max_length=100)] = []
+    draft: str = ""
 
 
 class _Heading(msgspec.Struct):
@@ -93,6 +100,7 @@ _ALLOWED = {
     "$.messages[...].fingerprint": "a short string",
     "$.messages[...].stats": "an object of at most 100 measures",
     "$.messages[...].stats[...]": "a number or a short string",
+    "$.messages[...].hidden": "true or false",
     "$.messages[...].tokens": "a list of token ids",
     "$.messages[...].tokens[...]": "a token id from 0 to 2147483647",
     "$.created": "seconds since 1970",
@@ -100,6 +108,8 @@ _ALLOWED = {
     "$.head": "the id of a message",
     "$.window_start": "the id of a message",
     "$.tokens": "a whole number",
+    "$.tags": "a list of at most 100 short strings",
+    "$.tags[...]": "a short string",
     "$.params": "an object of at most 100 settings",
     "$.params[...]": "a number, a short string, true, false or null",
 }
@@ -112,7 +122,17 @@ def to_json(session: Session) -> bytes:
     """
     messages = [
         _MessageFile(
-            m.id, m.role, m.text, m.parent_id, m.state, m.created, m.model, m.fingerprint, m.stats, m.tokens
+            m.id,
+            m.role,
+            m.text,
+            m.parent_id,
+            m.state,
+            m.created,
+            m.model,
+            m.fingerprint,
+            m.stats,
+            m.tokens,
+            m.hidden,
         )
         for m in sorted(session.messages.values(), key=lambda m: m.id)
     ]
@@ -132,6 +152,11 @@ def to_json(session: Session) -> bytes:
             session.cold_done,
             session.tokens,
             session.params,
+            session.summary,
+            session.pinned,
+            session.archived,
+            session.tags,
+            session.draft,
         )
     )
     if len(data) > MAX_SESSION_BYTES or len(messages) > MAX_MESSAGES:
@@ -178,6 +203,11 @@ def _session(file: _SessionFile, name: str) -> Session:
         cold_done=file.cold_done,
         tokens=file.tokens,
         params=file.params,
+        summary=clean_text(file.summary),
+        pinned=file.pinned,
+        archived=file.archived,
+        tags=clean_tags(file.tags),
+        draft=clean_text(file.draft),
     )
     # A parent is older than its replies, so that ids grow along every path: that leaves no cycle.
     for entry in sorted(file.messages, key=lambda entry: entry.id):
@@ -227,6 +257,7 @@ def _message(entry: _MessageFile, name: str) -> Message:
         clean_text(entry.model),
         entry.created,
         entry.stats,
+        entry.hidden,
     )
 
 

@@ -1,23 +1,30 @@
 """The sessions one process has open: which, under which locks, saved or not yet, its own or only to look at.
 
-Promises: a session is written to by one process at a time; one that never had a message leaves nothing behind; what
-could not be written is said once and stays in memory. Must not know: the engine, the screen.
+Promises: a session is written to by one process at a time; one that never had a message leaves nothing behind, and
+neither does an incognito one; what could not be written is said once and stays in memory. Must not know: the engine,
+the screen.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 
-from ds4chat.errors import DatabaseError, SessionLockedError, SessionNotFoundError
+from ds4chat.errors import DatabaseError, SessionLockedError, SessionNotFoundError, UsageError
 from ds4chat.sessions.database import Database
 from ds4chat.sessions.locks import SessionLock, lock_session
-from ds4chat.sessions.session import Message, Session, title_from
+from ds4chat.sessions.session import Message, Session, clean_tags, clean_text, clean_title, title_from
 
 log = logging.getLogger(__name__)
+
+
+FIRST_INCOGNITO_ID = 1 << 48
+"""Message ids of incognito sessions begin here, so that none is ever another session's in the database."""
 
 
 class Shelf:
@@ -31,7 +38,13 @@ class Shelf:
         self._sessions: dict[str, Session] = {}
         self._locks: dict[str, SessionLock] = {}
         self._read_only: set[str] = set()
+        self._seen_versions: dict[str, int] = {}
         self._unsaved: set[str] = set()
+        self._incognito: set[str] = set()
+        self._trash: dict[str, Session | None] = {}
+        """What this process deleted, with the session itself where the file does not have it."""
+        self.opened_last = ""
+        self._ids = itertools.count(FIRST_INCOGNITO_ID)
 
     def get(self, session_id: str) -> Session | None:
         """The session if it is open."""
@@ -42,27 +55,38 @@ class Shelf:
 
     def is_saved(self, session_id: str) -> bool:
         """Whether the session outlives this process."""
-        return self.save and session_id not in self._unsaved
+        return self.save and self.in_database(session_id)
+
+    def in_database(self, session_id: str) -> bool:
+        """Whether the session has a row to write to."""
+        return session_id not in self._unsaved and session_id not in self._incognito
+
+    def is_incognito(self, session_id: str) -> bool:
+        """Whether nothing of the session may reach the disk."""
+        return session_id in self._incognito
 
     def is_read_only(self, session_id: str) -> bool:
         return session_id in self._read_only
 
-    def new(self, system: str) -> Session:
-        """A session that reaches the database with its first message."""
+    def new(self, system: str, *, incognito: bool = False) -> Session:
+        """A session that reaches the database with its first message, or never."""
         session = Session(id=self.db.new_id(), system=system)
         session.created = session.updated = time.time()
         self._sessions[session.id] = session
-        self._unsaved.add(session.id)
+        (self._incognito if incognito else self._unsaved).add(session.id)
+        self.opened_last = session.id
         return session
 
     def open(self, session_id: str) -> Session:
         """Open and lock a session (again: the same object). Raises SessionNotFoundError, SessionLockedError."""
+        self.opened_last = session_id
         if session_id in self._sessions and session_id not in self._read_only:
             return self._sessions[session_id]
         if not self.save:
             return self._borrow(session_id)
         session = self.db.load_session(session_id)
-        self._locks[session_id] = lock_session(self._data_dir, session_id, session.title)
+        if session_id not in self._locks:
+            self._locks[session_id] = lock_session(self._data_dir, session_id, session.title)
         # Only now is what the file says of a reply in the making the last word on it.
         self.db.recover(session_id)
         session = self._sessions[session_id] = self.db.load_session(session_id)
@@ -83,6 +107,23 @@ class Shelf:
         self._read_only.add(session_id)
         return session
 
+    def refresh_read_only(self, session_id: str) -> bool:
+        """Bring a session that is only there to look at up to date; whether another process has changed it. Cheap while
+        nothing was written. Raises SessionNotFoundError when it was deleted there."""
+        session = self._sessions.get(session_id)
+        if session is None or session_id not in self._read_only:
+            return False
+        version = self.db.version_elsewhere()
+        if self._seen_versions.get(session_id) == version:
+            return False
+        fresh = self.db.load_session(session_id)
+        self._seen_versions[session_id] = version
+        if fresh == session:
+            return False
+        for part in fields(Session):
+            setattr(session, part.name, getattr(fresh, part.name))
+        return True
+
     def writable(self, session_id: str) -> Session:
         """The session, opened when it is not. Raises SessionLockedError when it is only there to look at."""
         if session_id in self._read_only:
@@ -92,7 +133,14 @@ class Shelf:
         return self._sessions.get(session_id) or self.open(session_id)
 
     def append(self, session: Session, message: Message) -> None:
-        """Write a message below the session's head; the first one brings the session itself. Raises DatabaseError."""
+        """Write a message below its parent and stand on it; the first one brings the session itself. Raises
+        DatabaseError."""
+        if session.id in self._incognito:
+            session.title = session.title or title_from(message.text) or "Untitled"
+            message.id, message.text = next(self._ids), clean_text(message.text)
+            session.append(message)
+            session.updated = message.created
+            return
         if session.id in self._unsaved:
             session.title = session.title or title_from(message.text) or "Untitled"
             self.db.create_session(session)
@@ -103,17 +151,33 @@ class Shelf:
         session.append(message)
         session.updated = message.created
 
-    def fork(self, session_id: str) -> Session:
-        """A new session with the same path and the same checkpoints."""
+    def stand_on(self, session: Session, message_id: int | None) -> None:
+        """Stand on another message of the session."""
+        session.head_id = message_id
+        self.write(session.id, self.db.set_head, session.id, message_id)
+
+    def fork(self, session_id: str, at: int | None = None) -> Session:
+        """A new session with the same path (up to and with the message `at`) and the same checkpoints. Raises
+        UsageError for a message that is not in the session."""
         source = self._sessions.get(session_id) or self.db.load_session(session_id)
+        if at is not None and at not in source.messages:
+            raise UsageError(f"There is no message {at} in this session.")
         fork = copy.deepcopy(source)
-        path = fork.path()
+        if all(message.id != fork.window_start_id for message in fork.lineage(at)):
+            # Cut off before the window begins, or on another branch: what falls out is found anew.
+            fork.window_start_id, fork.summary = None, ""
+        path = fork.keep_path(at)
         fork.id, fork.created, fork.updated = "", 0.0, time.time()
         fork.title = f"{source.title} (fork)"
-        fork.messages = {message.id: message for message in path}
+        fork.pinned, fork.archived, fork.draft = False, False, ""
         for message in path:
             if message.state in ("streaming", "queued"):
                 message.state = "cut" if message.role == "assistant" else "complete"
+        if session_id in self._incognito:
+            fork.id, fork.created = self.db.new_id(), fork.updated
+            self._incognito.add(fork.id)
+            self._sessions[fork.id] = fork
+            return fork
         self.db.create_session(fork)
         self.db.copy_spans(session_id, fork.id)
         if self.save:
@@ -123,36 +187,120 @@ class Shelf:
 
     def rename(self, session_id: str, title: str) -> None:
         """Raises UsageError for a blank title."""
-        title = self.db.rename(session_id, title)
+        if self.in_database(session_id):
+            title = self.db.rename(session_id, title)
+        else:
+            title = clean_title(title)
+            if not title:
+                raise UsageError(
+                    "A session's title must not be blank: give it at least one visible character."
+                )
         if session_id in self._sessions:
             self._sessions[session_id].title = title
 
-    def delete(self, session_id: str) -> list[str]:
-        """Delete a session for good; the checkpoints only it stood on. Raises SessionLockedError."""
-        if session_id in self._unsaved:
-            self._unsaved.discard(session_id)
-            self._sessions.pop(session_id, None)
-            return []
+    # ---- marks, drafts ----
+
+    def set_flags(self, session_id: str, *, pinned: bool | None = None, archived: bool | None = None) -> None:
+        """Pin or archive. Raises SessionNotFoundError, DatabaseError."""
+        if self.in_database(session_id):
+            self.db.set_flags(session_id, pinned=pinned, archived=archived)
+        session = self._sessions.get(session_id)
+        if session is not None:
+            session.pinned = session.pinned if pinned is None else pinned
+            session.archived = session.archived if archived is None else archived
+
+    def set_tags(self, session_id: str, tags: Sequence[str]) -> None:
+        """Replace the tags. Raises SessionNotFoundError, DatabaseError."""
+        if self.in_database(session_id):
+            self.db.set_tags(session_id, tags)
+        if session_id in self._sessions:
+            self._sessions[session_id].tags = clean_tags(tags)
+
+    def save_draft(self, session_id: str, text: str) -> None:
+        """Keep what was typed and not sent: on disk where the session is, else as long as the process lives."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            if session.draft == text:
+                return
+            session.draft = text
+        if session_id not in self._read_only and session_id not in self._trash:
+            self.write(session_id, self.db.set_draft, session_id, text)
+
+    # ---- the trash ----
+
+    def trash(self, session_id: str) -> None:
+        """Delete a session so that it can be brought back until this process closes; its lock is held until then.
+        Raises SessionLockedError, SessionNotFoundError."""
+        if self.in_database(session_id):
+            held = session_id in self._locks or not self.save
+            lock = None if held else lock_session(self._data_dir, session_id)
+            try:
+                self.db.trash(session_id)
+            except (DatabaseError, SessionNotFoundError):
+                if lock is not None:
+                    lock.release()
+                raise
+            if lock is not None:
+                self._locks[session_id] = lock
+        session = self._sessions.pop(session_id, None)
+        self._read_only.discard(session_id)
+        self._trash[session_id] = None if self.is_saved(session_id) else session
+
+    def untrash(self, session_id: str) -> None:
+        """Bring a deleted session back. Raises SessionNotFoundError when this process did not delete it."""
+        if session_id not in self._trash:
+            raise SessionNotFoundError(f"Session {session_id} is not among those that were deleted here.")
+        if self.in_database(session_id):
+            self.db.untrash(session_id)
+        session = self._trash.pop(session_id)
+        if session is not None:
+            self._sessions[session_id] = session
         lock = self._locks.pop(session_id, None)
-        if lock is None and self.save:
-            lock = lock_session(self._data_dir, session_id)
-        spans = self.db.delete(session_id)
         if lock is not None:
-            lock.release(remove=True)
-        self._sessions.pop(session_id, None)
-        return spans
+            lock.release()
+
+    def empty_trash(self, *, with_spans: bool) -> dict[str, list[str]]:
+        """Delete for good what this process deleted; by session the checkpoints that no session stands on now.
+        `with_spans` False: only what has none."""
+        mine = [session_id for session_id in self._trash if self.in_database(session_id)]
+        emptied = self._purge(time.time() + 1, mine, with_spans) if mine else {}
+        for session_id in emptied:
+            lock = self._locks.pop(session_id, None)
+            if lock is not None:
+                lock.release(remove=True)
+        self._trash.clear()
+        return emptied
+
+    def leftovers(self, before: float) -> dict[str, list[str]]:
+        """Delete for good what other processes deleted before a time and never emptied; as `empty_trash`."""
+        return self._purge(before, None, True) if self.save else {}
+
+    def _purge(self, before: float, only: Sequence[str] | None, with_spans: bool) -> dict[str, list[str]]:
+        try:
+            if only is not None and not with_spans:
+                only = [session_id for session_id in only if not self.db.spans_of(session_id)]
+            return self.db.purge_trash(before, only)
+        except DatabaseError:
+            # It is out of sight all the same, and the next start tries again.
+            log.exception("the trash was not emptied")
+            return {}
 
     def put_away(self, session_id: str) -> None:
-        """Let go of a session, lock and all. One that never had a message stays as it is."""
-        if session_id not in self._unsaved and self.save:
+        """Let go of a session, lock and all. One that is not in the file stays, and so does one in the trash."""
+        if session_id in self._trash:
+            return
+        if self.is_saved(session_id):
             self._sessions.pop(session_id, None)
         self._read_only.discard(session_id)
         lock = self._locks.pop(session_id, None)
         if lock is not None:
             lock.release()
 
-    def guard(self, write: Callable[..., object], *args: object) -> None:
-        """A write that fails must not end the chat: it is said once, and what was shown stays in memory."""
+    def write(self, session_id: str, write: Callable[..., object], *args: object) -> None:
+        """Write something of a session, if it has anywhere to be written to. A write that fails must not end the chat:
+        it is said once, and what was shown stays in memory."""
+        if not self.in_database(session_id):
+            return
         try:
             write(*args)
         except SessionNotFoundError as error:

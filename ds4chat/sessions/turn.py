@@ -6,11 +6,15 @@ Pure: no engine, no database, no clock.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
 
 from ds4chat.engine.protocol import ChatMessage, Done
 from ds4chat.sessions.events import TurnStats
 from ds4chat.sessions.session import Message, Session
 from ds4chat.sessions.window import plan, turns_between
+
+SUMMARY_HEADER = "Summary of the conversation so far: "
+"""Stands before a summary behind the system prompt."""
 
 
 @dataclass
@@ -18,10 +22,15 @@ class Turn:
     """One reply in the making.
 
     Attributes:
-        user_id: the message it answers (when continuing: the one the reply answered).
+        user_id: the message it answers (when continuing: the one the reply answered; when compacting: none, 0).
+        kind: "compact": no reply, a summary of what lies before the window.
+        head_before: what the session stood on when another reply was asked for; it does again when none comes to be.
         reply: grows while it streams; None until the engine takes the turn up.
+        cancelled, closing: the user stopped it, or left the program.
         given: the first message of each entry the engine was given (see `entries`), for what it counts a message.
         saved: the reply's length in tokens when it was last written.
+        instructions: what the user wants of a summary.    summary: as far as it was written.
+        first_kept: the first message that stays in the window when the summary takes the place of what lies before.
     """
 
     number: int
@@ -31,12 +40,19 @@ class Turn:
     reply: Message | None = None
     running: bool = False
     cancelled: bool = False
+    closing: bool = False
     forced: bool = False
+    n_ctx: int = 0
     stats: TurnStats = field(default_factory=TurnStats)
     given: list[int] = field(default_factory=list)
     prompt_tokens: int = 0
     saved: int = 0
     announced: int = 0
+    kind: Literal["reply", "compact"] = "reply"
+    head_before: int | None = None
+    instructions: str = ""
+    summary: str = ""
+    first_kept: int | None = None
 
     def add_stats(self, done: Done) -> None:
         """Take in one engine turn's measures; a reply that went on past a full context has several."""
@@ -71,7 +87,8 @@ def entries(session: Session, path: list[Message], fingerprint: str) -> list[Ent
     User's messages that follow one another (one was never answered) become one, because templates want the roles to
     take turns. Sampled ids go along only for the weights that sampled them.
     """
-    result = [Entry(ChatMessage("system", session.system), None)] if session.system else []
+    system = system_text(session, path)
+    result = [Entry(ChatMessage("system", system), None)] if system else []
     for message in _answerable(path):
         tokens = message.tokens if message.role == "assistant" and message.fingerprint == fingerprint else []
         last = result[-1] if result else None
@@ -81,6 +98,25 @@ def entries(session: Session, path: list[Message], fingerprint: str) -> list[Ent
         else:
             result.append(Entry(ChatMessage(message.role, message.text, tokens), message.id))
     return result
+
+
+def system_text(session: Session, path: list[Message]) -> str:
+    """The system prompt of a path, with the summary of what lies before the window where there is one.
+
+    A summary belongs to the branch it was written on: one that has no part in what the window begins with goes without.
+    """
+    if not session.summary or not path:
+        return session.system
+    if all(message.id != session.window_start_id for message in session.lineage(path[-1].id)):
+        return session.system
+    return "\n\n".join(part for part in (session.system, SUMMARY_HEADER + session.summary) if part)
+
+
+def window_to(session: Session, message_id: int) -> list[Message]:
+    """What reaches the model of the path to a message; all of it when it does not lead through the window's first."""
+    lineage = session.lineage(message_id)
+    start = next((i for i, message in enumerate(lineage) if message.id == session.window_start_id), 0)
+    return [message for message in lineage[start:] if not message.hidden]
 
 
 def _answerable(path: list[Message]) -> list[Message]:

@@ -13,6 +13,9 @@ FULL_PERCENT = 85
 """Above this share of the context turns fall out. The remaining 15% is room for the reply that is being asked
 for: 600 tokens of a context of 4,096."""
 
+WARN_PERCENT = 75
+"""From this share of the context on it is said that turns will fall out: a turn or two before they do."""
+
 ROOM_PERCENT = 50
 """Turns fall out down to this share: the prefill of what stays buys a third of the context."""
 
@@ -20,6 +23,11 @@ ROOM_PERCENT = 50
 def is_full(tokens: int, n_ctx: int) -> bool:
     """Whether `tokens` take more than `FULL_PERCENT` of a context of `n_ctx` tokens."""
     return tokens * 100 > n_ctx * FULL_PERCENT
+
+
+def is_nearly_full(tokens: int, n_ctx: int) -> bool:
+    """Whether `tokens` take `WARN_PERCENT` of a context of `n_ctx` tokens or more."""
+    return tokens * 100 >= n_ctx * WARN_PERCENT > 0
 
 
 def plan(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterable
@@ -17,19 +18,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
-from textual.app import App, SystemCommand
+from textual import events
+from textual.app import SystemCommand
 from textual.binding import Binding
 from textual.driver import Driver
 from textual.screen import Screen
 
 from ds4chat.errors import Ds4chatError, UsageError
-from ds4chat.ui.palette import Palette, make_palette
 from ds4chat.ui.screens.chat import ChatScreen
+from ds4chat.ui.screens.early_keys import EarlyKeys
 from ds4chat.ui.terminal import ChatDriver, let_go_of_dead_terminal, read_any_bytes, tell_alt_digits
-from ds4chat.ui.themes import DEFAULT_THEME, ChatTheme, load_themes, theme_directories
+from ds4chat.ui.themes import theme_directories
+from ds4chat.ui.theming import ThemedApp
 
 if TYPE_CHECKING:
+    from ds4chat.key_settings import KeySettings
     from ds4chat.sessions.manager import SessionManager
+    from ds4chat.ui.desk import Desk
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +44,11 @@ CLOSE_SECONDS = 15.0
 INTERRUPT_SECONDS = 2.0
 """A second Ctrl+C within this time quits."""
 
+THEMES_SECONDS = 0.1
+"""How long the themes that are not in use wait for the screen to be ready."""
 
-class ChatApp(App[str]):
+
+class ChatApp(ThemedApp):
     """Returns the id of the session that can be resumed, None when it was never saved."""
 
     TITLE = "ds4chat"
@@ -63,6 +71,23 @@ class ChatApp(App[str]):
             show=False,
             tooltip="Copy what is selected. Twice with nothing selected: quit.",
         ),
+        Binding(
+            "ctrl+z",
+            "suspend_process",
+            "Suspend",
+            id="app.suspend",
+            show=False,
+            priority=True,
+            tooltip="Go back to the shell; fg comes back. A reply waits meanwhile, and nothing is lost.",
+        ),
+        Binding(
+            "ctrl+p",
+            "command_palette",
+            "Commands",
+            id="app.palette",
+            show=False,
+            tooltip="All commands, by a few letters of their name.",
+        ),
     ]
 
     def __init__(
@@ -73,44 +98,50 @@ class ChatApp(App[str]):
         pick: bool = False,
         theme: str | None = None,
         theme_directories: Iterable[Path] = (),
+        keys: KeySettings | None = None,
         driver_class: type[Driver] | None = None,
+        desk: Desk | None = None,
+        bell: bool = False,
     ) -> None:
-        super().__init__(driver_class=driver_class)
+        super().__init__(theme=theme, directories=theme_directories, driver_class=driver_class)
         self.animation_level = "none"
         self.manager = manager
+        self.desk = desk
+        """Answers for config.toml, personas, models and checkpoints on disk."""
         self.chat = ChatScreen(manager, session_id=session_id, pick=pick)
+        self.chat.bell_when_done = bell
         self.closing: asyncio.Task[None] | None = None
         """Closes the manager, once the user wants to leave."""
         self.failure: Exception | None = None
         """What ended the app, when it was not the user."""
         self._interrupted = float("-inf")
-        self._themes, self._theme_failures = load_themes(theme_directories)
-        for chat_theme in self._themes.values():
-            self.register_theme(chat_theme.theme)
-        for name, builtin in self.available_themes.items():
-            if builtin.ansi:
-                self.unregister_theme(name)
-        self._unknown_theme = theme if theme and theme not in self.available_themes else ""
-        chosen = DEFAULT_THEME if self._unknown_theme or not theme else theme
-        if chosen in self.available_themes:
-            self.theme = chosen
+        self.keymap: dict[str, str] = {}
+        """Keys by the id of an action, where they are not as declared."""
+        self.modal_keys = False
+        """Letters typed over the transcript are keys, not text."""
+        self._key_warnings: list[str] = []
+        if keys is not None and (keys.preset or keys.keys):
+            from ds4chat.ui.keymap import MODAL_PRESETS, resolve
+
+            self.keymap, self._key_warnings = resolve(keys)
+            self.modal_keys = keys.preset in MODAL_PRESETS
 
     def get_default_screen(self) -> Screen[Any]:
         return self.chat
 
     def on_mount(self) -> None:
         self._catch_signals()
+        if self.keymap:
+            self.set_keymap(self.keymap)
         self.theme_changed_signal.subscribe(self, lambda _: self.chat.set_palette(self.palette()))
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
         """After the first paint."""
         self.chat.begin(self.palette())
-        for failure in self._theme_failures:
-            self.notify(str(failure), severity="warning", markup=False, timeout=10)
-        if self._unknown_theme:
-            text = f'There is no theme "{self._unknown_theme}"; Ctrl+P, Theme lists those there are.'
-            self.notify(text, severity="warning", markup=False)
+        self.set_timer(THEMES_SECONDS, self.load_all_themes)
+        for warning in self._key_warnings:
+            self.notify(warning, severity="warning", markup=False, timeout=10)
         self.run_worker(self._start_engine(), name="start engine", exit_on_error=False)
 
     async def _start_engine(self) -> None:
@@ -119,26 +150,23 @@ class ChatApp(App[str]):
         except Ds4chatError as error:
             self.notify(str(error), severity="error", markup=False, timeout=15)
 
-    def palette(self) -> Palette:
-        """The colours of the theme in use, for what paints its own lines."""
-        mine = self._themes.get(self.theme) or ChatTheme(self.current_theme)
-        variables = self.get_css_variables()
-        return make_palette(
-            variables, dark=self.current_theme.dark, syntax=mine.syntax, markdown=mine.markdown
-        )
-
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         if screen is self.chat:
             yield from self.chat.commands()
         for command in super().get_system_commands(screen):
-            if command.title in ("Theme", "Quit", "Screenshot"):
+            if command.title in ("Quit", "Screenshot"):
                 yield command
 
     def copy_to_clipboard(self, text: str) -> None:
-        """By OSC 52 and, for terminals that do not know it, by the desktop's own clipboard."""
-        super().copy_to_clipboard(text)
-        if not self.is_headless:
-            self.run_worker(lambda: _copy(text), thread=True, exit_on_error=False)
+        """By OSC 52 and by the desktop's own clipboard; a toast says which of them worked."""
+        self._clipboard = text
+        self.run_worker(self._copy(text), name="copy", exit_on_error=False)
+
+    async def _copy(self, text: str) -> None:
+        from ds4chat.ui import clipboard
+
+        write = self._driver.write if self._driver is not None else None
+        self.notify(await clipboard.copy(text, write, os.environ), markup=False)
 
     # -- leaving
 
@@ -175,6 +203,12 @@ class ChatApp(App[str]):
         self.closing.add_done_callback(lambda _: self.exit(self.chat.resumable))
         self.chat.show_closing()
 
+    def on_key(self, event: events.Key) -> None:
+        """A key typed behind the one that opened a dialog, and not for it: the dialog was not there yet."""
+        if isinstance(self.screen, EarlyKeys) and self.screen.is_waiting:
+            event.prevent_default()
+            self.screen.take_key(event)
+
     def panic(self, *renderables: RenderableType) -> None:
         """Textual's input thread lost the terminal: there is nobody to show a traceback to."""
         if self.is_headless:
@@ -193,13 +227,6 @@ class ChatApp(App[str]):
         self.exit(self.chat.resumable, return_code=1)
 
 
-def _copy(text: str) -> None:
-    with contextlib.suppress(Exception):
-        import pyperclip
-
-        pyperclip.copy(text)
-
-
 async def close_manager(manager: SessionManager) -> None:
     """Close within `CLOSE_SECONDS`, whatever happens; what goes wrong is logged."""
     try:
@@ -211,7 +238,15 @@ async def close_manager(manager: SessionManager) -> None:
 
 
 def run(
-    manager: SessionManager, *, session_id: str | None, pick: bool, theme: str | None, config_dir: Path
+    manager: SessionManager,
+    *,
+    session_id: str | None,
+    pick: bool,
+    theme: str | None,
+    config_dir: Path,
+    keys: KeySettings | None = None,
+    desk: Desk | None = None,
+    bell: bool = False,
 ) -> str | None:
     """Show the chat screen until the user leaves. The manager is closed when this returns.
 
@@ -220,6 +255,9 @@ def run(
         pick: let the user choose a session first.
         theme: name of a theme, None for the default.
         config_dir: whose `themes` folder holds the user's own.
+        keys: what config.toml says of keys.
+        desk: answers for config.toml, personas, models and checkpoints.
+        bell: ring the terminal's bell when a reply that nobody watches is done.
 
     Returns:
         The id of the session that was open, None when it was never saved.
@@ -240,6 +278,9 @@ def run(
         pick=pick,
         theme=theme,
         theme_directories=theme_directories(config_dir),
+        keys=keys,
+        desk=desk,
+        bell=bell,
         driver_class=ChatDriver,
     )
 

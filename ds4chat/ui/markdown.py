@@ -16,6 +16,7 @@ from itertools import pairwise
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import (
     BlockQuote,
@@ -36,7 +37,9 @@ from rich.text import Text
 from rich.theme import Theme
 from textual.strip import Strip
 
+from ds4chat.ui.markdown_parts import CODE, CODE_START, mark_links
 from ds4chat.ui.palette import Palette
+from ds4chat.ui.syntax import code_theme
 from ds4chat.ui.text import TAB_SIZE, clip
 
 _OPTIONS = {"html": False, "breaks": True}
@@ -134,19 +137,21 @@ def code_segments(
     background = palette.code.bgcolor
     if label:
         name = clip(" " + (language or "text"), width)
-        yield Segment(name + " " * (width - len(name)), palette.code_label)
+        room = width - cell_len(name)
+        hint = f"{'copy ':>{room}}" if room > 6 else " " * room
+        yield Segment(name + hint, palette.code_label + CODE_START)
         yield Segment.line()
     assert background is not None
     syntax = Syntax(
         code,
         language or "text",
-        theme=palette.syntax,
+        theme=code_theme(palette.syntax, palette.tokens, ansi=palette.ansi),
         word_wrap=True,
         padding=(0, 1),
         tab_size=TAB_SIZE,
-        background_color=background.get_truecolor().hex,
+        background_color="default" if palette.ansi else background.get_truecolor().hex,
     )
-    yield from console.render(syntax, options)
+    yield from Segment.apply_style(console.render(syntax, options), post_style=CODE)
 
 
 class _Rule(HorizontalRule):
@@ -197,6 +202,7 @@ class _Image(ImageItem):
 
 
 class _ChatMarkdown(Markdown):
+    inlines = {*Markdown.inlines, "link"}
     elements = {
         **Markdown.elements,
         "heading_open": _Heading,
@@ -216,9 +222,10 @@ class _ChatMarkdown(Markdown):
         self.code_theme = self.inline_code_theme = palette.syntax
         self.justify = None
         self.style = "none"
-        self.hyperlinks = False
+        self.hyperlinks = True
         self.inline_code_lexer = None
         for token in self.parsed:
+            mark_links(token)
             for child in token.children or ():
                 # A model that breaks a line means it: poems, addresses, steps.
                 if child.type == "softbreak":

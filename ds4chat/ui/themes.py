@@ -1,165 +1,118 @@
-"""Themes as TOML files: those shipped with ds4chat, and the user's own beside config.toml.
+"""The themes there are: those shipped with ds4chat, and the user's own beside config.toml.
 
-A file has all fields of a Textual theme, and may name a Pygments style for code (`syntax`) and colours for
-Markdown. A file that cannot be used is skipped and told about once; a user's theme replaces a shipped one of
-the same name.
+A file that cannot be used is skipped, and the last good version of it stays in use; a user's theme replaces a
+shipped one of the same name. What a file may hold: `theme_file`.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import msgspec
-from msgspec import Meta
-from textual.color import Color, ColorParseError
-from textual.theme import Theme
-
-from ds4chat.validation import explain
+from ds4chat.ui.theme_file import ChatTheme, ThemeFileError, load_theme
 
 DEFAULT_THEME = "harbor"
 
-MARKDOWN_KEYS = ("heading", "code", "code_background", "link", "quote", "bullet")
-
-_COLORS = (
-    "primary", "secondary", "warning", "error", "success", "accent",
-    "foreground", "background", "surface", "panel", "boost",
-)  # fmt: skip
-_COLOR = Meta(description='a colour such as "#7aa7e8"')
-
-
-class _ThemeFile(msgspec.Struct, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(min_length=1, max_length=60, description="a name of 1 to 60 characters")]
-    primary: Annotated[str, _COLOR]
-    secondary: Annotated[str, _COLOR] | None = None
-    warning: Annotated[str, _COLOR] | None = None
-    error: Annotated[str, _COLOR] | None = None
-    success: Annotated[str, _COLOR] | None = None
-    accent: Annotated[str, _COLOR] | None = None
-    foreground: Annotated[str, _COLOR] | None = None
-    background: Annotated[str, _COLOR] | None = None
-    surface: Annotated[str, _COLOR] | None = None
-    panel: Annotated[str, _COLOR] | None = None
-    boost: Annotated[str, _COLOR] | None = None
-    dark: bool = True
-    luminosity_spread: Annotated[float, Meta(ge=0, le=1)] = 0.15
-    text_alpha: Annotated[float, Meta(ge=0, le=1)] = 0.95
-    syntax: str = ""
-    markdown: dict[str, str] = {}
-    variables: dict[str, str] = {}
-
-
-_ALLOWED = {
-    "$": ", ".join(_ThemeFile.__struct_fields__),
-    "$.name": "a name of 1 to 60 characters",
-    **{f"$.{key}": 'a colour such as "#7aa7e8"' for key in _COLORS},
-    "$.dark": "true or false",
-    "$.luminosity_spread": "a number from 0 to 1",
-    "$.text_alpha": "a number from 0 to 1",
-    "$.syntax": "the name of a Pygments style",
-    "$.markdown": "a table of colours",
-    "$.markdown[...]": "a colour",
-    "$.variables": "a table of strings",
-    "$.variables[...]": "a string",
-}
-
-
-@dataclass(frozen=True)
-class ChatTheme:
-    """A theme and what Textual's own has no place for. `syntax` "" leaves the style of code to the screen."""
-
-    theme: Theme
-    syntax: str = ""
-    markdown: dict[str, str] = field(default_factory=dict)
-    path: Path | None = None
+COLORLESS_THEME = "terminal"
+"""What is used where NO_COLOR is set."""
 
 
 @dataclass(frozen=True)
 class ThemeFailure:
-    """A file that was skipped; `reason` names the key."""
+    """A file that was skipped; `reason` names line and key."""
 
     path: Path
     reason: str
+    line: int = 0
 
     def __str__(self) -> str:
-        return f"Theme {self.path} was skipped: {self.reason}."
+        where = f" (line {self.line})" if self.line else ""
+        return f"Theme {self.path}{where} was skipped: {self.reason}."
 
 
-def load_theme(path: Path) -> ChatTheme:
-    """Read one file. Raises ValueError with a reason that names the key, OSError when it cannot be read."""
-    try:
-        data = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _ThemeFile)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"not valid TOML: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError("not UTF-8 text") from error
-    except msgspec.ValidationError as error:
-        raise ValueError(explain(error, _ALLOWED)) from error
-    for key in _COLORS:
-        _check_color(key, getattr(data, key))
-    for key, value in data.markdown.items():
-        if key not in MARKDOWN_KEYS:
-            raise ValueError(f'unknown key "{key}" in markdown: allowed are {", ".join(MARKDOWN_KEYS)}')
-        _check_color(f"markdown.{key}", value)
-    if data.syntax:
-        _check_syntax(data.syntax)
-    theme = Theme(
-        name=data.name,
-        dark=data.dark,
-        luminosity_spread=data.luminosity_spread,
-        text_alpha=data.text_alpha,
-        variables=data.variables,
-        **{key: getattr(data, key) for key in _COLORS},
-    )
-    try:
-        theme.to_color_system().generate()
-    except Exception as error:
-        raise ValueError(f"its colours cannot be used together ({error})") from error
-    return ChatTheme(theme, data.syntax, data.markdown, path)
+class ThemeShelf:
+    """The themes of some folders, later ones winning. A missing folder is empty; files are read when asked, and
+    again only when they have changed.
+    """
 
+    def __init__(self, directories: Iterable[Path]) -> None:
+        self.directories = list(directories)
+        self.themes: dict[str, ChatTheme] = {}
+        """By name."""
+        self.failures: list[ThemeFailure] = []
+        """Files that cannot be used as they are now."""
+        self._read: dict[Path, tuple[tuple[int, int, int], ChatTheme | ThemeFailure]] = {}
+        self._good: dict[Path, ChatTheme] = {}
 
-def _check_color(key: str, value: str | None) -> None:
-    if value is None:
-        return
-    try:
-        color = Color.parse(value)
-    except ColorParseError as error:
-        raise ValueError(f'{key} must be a colour such as "#7aa7e8", not "{value}"') from error
-    if color.ansi is not None or color.a < 1:
-        raise ValueError(f'{key} must be a full colour such as "#7aa7e8", not "{value}"')
+    @staticmethod
+    def has(directory: Path) -> bool:
+        """Whether a folder is there now."""
+        return directory.is_dir()
 
+    def load_first(self, name: str) -> None:
+        """Read no more than it takes to know one theme: the first folder is trusted to name files by their theme."""
+        self._take_folders(self.directories[1:])
+        if name not in self.themes and self.directories:
+            path = self.directories[0] / f"{name}.toml"
+            if "/" not in name and path.exists():
+                self._take(path)
 
-def _check_syntax(name: str) -> None:
-    # The names alone: importing Pygments' styles to check them would hold up the first paint.
-    from pygments.styles import STYLE_MAP  # type: ignore[import-untyped]
+    def reload(self) -> tuple[list[str], list[ThemeFailure]]:
+        """Read what has changed.
 
-    if name not in STYLE_MAP:
-        raise ValueError(f'syntax must be one of {", ".join(sorted(STYLE_MAP))}, not "{name}"')
+        Returns:
+            Names of themes that are new, changed or gone, and failures that were not there before.
+        """
+        themes, failures = self.themes, self.failures
+        self.themes, self.failures = {}, []
+        seen = self._take_folders(self.directories)
+        for path in [path for path in self._read if path not in seen]:
+            del self._read[path]
+            self._good.pop(path, None)
+        changed = {name for name in self.themes | themes if self.themes.get(name) is not themes.get(name)}
+        return sorted(changed), [failure for failure in self.failures if failure not in failures]
+
+    def _take_folders(self, directories: Iterable[Path]) -> set[Path]:
+        seen: set[Path] = set()
+        for directory in directories:
+            try:
+                paths = sorted(directory.glob("*.toml"))
+            except OSError as error:
+                self.failures.append(ThemeFailure(directory, error.strerror or str(error)))
+                continue
+            for path in paths:
+                seen.add(path)
+                self._take(path)
+        return seen
+
+    def _take(self, path: Path) -> None:
+        stamp = (0, 0, 0)
+        found: ChatTheme | ThemeFailure
+        try:
+            status = path.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            known = self._read.get(path)
+            found = known[1] if known is not None and known[0] == stamp else load_theme(path)
+        except ThemeFileError as error:
+            found = ThemeFailure(path, error.reason, error.line)
+        except OSError as error:
+            found = ThemeFailure(path, error.strerror or str(error))
+        self._read[path] = stamp, found
+        if isinstance(found, ThemeFailure):
+            self.failures.append(found)
+        else:
+            self._good[path] = found
+        # A file that was broken while it was edited keeps its last good version.
+        if (theme := self._good.get(path)) is not None:
+            self.themes[theme.theme.name] = theme
 
 
 def load_themes(directories: Iterable[Path]) -> tuple[dict[str, ChatTheme], list[ThemeFailure]]:
-    """All themes by name, later directories winning, and the files that were skipped. A missing directory is
-    empty.
-    """
-    loaded: dict[str, ChatTheme] = {}
-    failed: list[ThemeFailure] = []
-    for directory in directories:
-        try:
-            paths = sorted(directory.glob("*.toml"))
-        except OSError as error:
-            failed.append(ThemeFailure(directory, str(error)))
-            continue
-        for path in paths:
-            try:
-                chat_theme = load_theme(path)
-            except (ValueError, OSError) as error:
-                failed.append(ThemeFailure(path, str(error)))
-            else:
-                loaded[chat_theme.theme.name] = chat_theme
-    return loaded, failed
+    """All themes by name, later directories winning, and the files that were skipped."""
+    shelf = ThemeShelf(directories)
+    shelf.reload()
+    return shelf.themes, shelf.failures
 
 
 def theme_directories(config_dir: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ds4chat.sessions.session import Session
@@ -16,6 +17,7 @@ class View:
         draft: what stands in the prompt box, not sent.
         place: where the reader was (see `Transcript.place`).
         notes: sentences of the program between the messages.
+        incognito: nothing of it reaches the disk.
     """
 
     session: Session
@@ -23,6 +25,7 @@ class View:
     draft: str = ""
     place: tuple[int, int] | None = None
     notes: list[Note] = field(default_factory=list)
+    incognito: bool = False
 
     @property
     def is_new(self) -> bool:
@@ -38,24 +41,28 @@ class Views:
         self._early: dict[str, list[Note]] = {}
         self.current: View | None = None
 
+    def __iter__(self) -> Iterator[View]:
+        return iter(self._views.values())
+
     def get(self, session_id: str) -> View | None:
         return self._views.get(session_id)
 
-    def put(self, session: Session, *, read_only: bool) -> View:
+    def put(self, session: Session, *, read_only: bool, incognito: bool = False) -> View:
         """The view of an opened session, with what is remembered of it."""
         view = self._views.get(session.id)
         if view is None:
-            view = self._views[session.id] = View(session, notes=self._early.pop(session.id, []))
-        view.session, view.read_only = session, read_only
+            notes = self._early.pop(session.id, [])
+            view = self._views[session.id] = View(session, draft=session.draft, notes=notes)
+        view.session, view.read_only, view.incognito = session, read_only, incognito
         return view
 
     def drop(self, session_id: str) -> None:
         """Forget a session that was deleted."""
         self._views.pop(session_id, None)
 
-    def unused(self) -> View | None:
+    def unused(self, *, incognito: bool = False) -> View | None:
         """A new session in which nothing was said yet: one is enough."""
-        return next((v for v in self._views.values() if v.is_new and not v.read_only), None)
+        return next((v for v in self if v.is_new and not v.read_only and v.incognito == incognito), None)
 
     def note(self, session_id: str, text: str, severity: str) -> Note:
         """Remember a sentence at the end of a session as it is now, shown or not."""

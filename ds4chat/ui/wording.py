@@ -31,6 +31,32 @@ def stats_line(stats: Mapping[str, float | int | str]) -> str:
     return " · ".join(parts)
 
 
+def count_words(words: int) -> str:
+    """ "1 word", "1,204 words"."""
+    return f"{words:,} word" + ("s" if words != 1 else "")
+
+
+def thought_words(words: int, seconds: float | None, *, growing: bool, closed: bool) -> str:
+    """The line of a folded thought: "thought for 4 s, 212 words".
+
+    Args:
+        seconds: it took so far, None when nobody watched.
+        growing: the model is still at it.
+        closed: the model said that it was done.
+    """
+    many = count_words(words)
+    if growing:
+        return f"thinking… {duration(seconds)}, {many}" if seconds is not None else f"thinking… {many}"
+    said = f"thought for {duration(seconds)}, {many}" if seconds is not None else f"thought, {many}"
+    return said if closed else f"{said}, not finished"
+
+
+def duration(seconds: float) -> str:
+    """A span of time in words: "4 s", "2 min 5 s"."""
+    whole = max(round(seconds), 1)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+
+
 def message_status(
     message: Message,
     *,

@@ -45,6 +45,7 @@ class FakeManager:
     sampling: Any
     max_tokens: int | None = None
     system: str = ""
+    params: Any = None
     save: bool = True
     engine: EngineStatus = field(default_factory=lambda: EngineStatus("ready", "Smol"))
     listeners: list[Callable[[ManagerEvent], None]] = field(default_factory=list)

@@ -316,7 +316,7 @@ def test_prune_goes_down_to_the_budget_what_cannot_be_used_first(disk: Disk) -> 
     names = disk.put("a long chat", 600)
     broken = disk.put("broken", 100, 700)
     disk.file(broken[0]).unlink()
-    assert "Deleted 1 files (0.6 MB)" in disk.line("cache", "prune", "--to", "1").out
+    assert "Deleted 1 file (0.6 MB)" in disk.line("cache", "prune", "--to", "1").out
     assert disk.file(names[0]).exists()
 
 

@@ -19,7 +19,10 @@ from tests.cli.conftest import FakeManager, Line
 def test_without_a_command_the_chat_screen_opens_and_the_way_back_is_printed(line: Line) -> None:
     result = line(terminal=True)
     assert (result.code, result.out, result.err) == (0, "ds4chat --resume 0000bbbb\n", "")
-    assert line.ui_calls == [{"session_id": None, "pick": False, "theme": None, "config_dir": line.folder}]
+    (call,) = line.ui_calls
+    wanted = {"session_id": None, "pick": False, "theme": None, "config_dir": line.folder, "bell": False}
+    assert {name: call[name] for name in wanted} == wanted
+    assert type(call["desk"]).__name__ == "FileDesk"
 
 
 def test_nothing_to_resume_is_printed_when_nothing_was_saved(line: Line) -> None:

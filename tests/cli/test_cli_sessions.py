@@ -34,9 +34,43 @@ def test_ls_fits_a_terminal(line: Line, monkeypatch: pytest.MonkeyPatch) -> None
 def test_ls_json_is_a_list_of_the_documented_keys(line: Line) -> None:
     line.session("Rome", "a", "b", "c", id_="00000001")
     (row,) = json.loads(line("ls", "--json").out)
-    assert list(row) == ["id", "title", "model", "messages", "tokens", "created", "updated"]
+    assert list(row) == [
+        "id",
+        "title",
+        "model",
+        "messages",
+        "tokens",
+        "created",
+        "updated",
+        "pinned",
+        "archived",
+        "tags",
+        "stored_tokens",
+        "stored_bytes",
+    ]
     assert (row["id"], row["title"], row["messages"]) == ("00000001", "Rome", 3)
     assert isinstance(row["updated"], float)
+
+
+def test_ls_marks_what_is_pinned_and_lists_what_is_archived_apart(line: Line) -> None:
+    for title in ("one", "two", "three"):
+        line.session(title, "a")
+    with Database(line.database) as database:
+        ids = {info.title: info.id for info in database.list_sessions()}
+        database.set_flags(ids["one"], pinned=True)
+        database.set_flags(ids["three"], archived=True)
+    rows = line("ls").out.splitlines()[1:]
+    assert [row.split()[1:3] for row in rows] == [["*", "one"], ["two", "1"]]
+    assert [row["title"] for row in json.loads(line("ls", "--json").out)] == ["one", "two"]
+    (row,) = line("ls", "--archived").out.splitlines()[1:]
+    assert row.split()[:2] == [ids["three"], "three"]
+    assert [row["title"] for row in json.loads(line("ls", "--archived", "--json").out)] == ["three"]
+
+
+def test_ls_of_an_empty_archive(line: Line) -> None:
+    line.session("one", "a")
+    result = line("ls", "--archived")
+    assert (result.code, result.out, result.err) == (0, "", "No session is archived.\n")
 
 
 def test_ls_without_sessions(line: Line) -> None:

@@ -51,6 +51,8 @@ def test_every_setting_can_be_set(tmp_path: Path) -> None:
         max_tokens = 99
         [chat]
         system = "Be kind."
+        persona = "Teacher"
+        bell = true
         theme = "night"
         [kv]
         enabled = false
@@ -100,8 +102,8 @@ FAULTS = {
     "[sampling]\ntop_k = true": "sampling.top_k must be a whole number from 0 to 1000000, not of type bool.",
     "[sampling]\nseed = -1": "sampling.seed must be a whole number from 0 to 4294967294.",
     "[sampling]\nheat = 1": 'unknown key "heat" in sampling: allowed are temperature, top_p, top_k, min_p,',
-    "[colours]\na = 1": 'unknown key "colours": allowed are the sections [model], [sampling], [chat], [kv].',
-    "model = 1": "model must be path, ctx, threads, gpu_layers, kv_type, not of type int.",
+    "[colours]\na = 1": 'unknown key "colours": allowed are the sections [model], [sampling], [chat], [kv], [keys].',
+    "model = 1": "model must be path, ctx, threads, gpu_layers, kv_type, flash_attention, not of type int.",
     '[model]\nkv_type = "q9"': "model.kv_type must be one of f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl, not",
     "[model]\nctx = 5": "model.ctx must be a whole number of tokens from 64 up.",
     "[kv]\nspace_mb = -1": "kv.space_mb must be a whole number of MB, 0 for no limit, from 0 to",
@@ -129,7 +131,7 @@ def test_a_folder_in_the_files_place_is_told(tmp_path: Path) -> None:
 
 
 def test_every_setting_says_what_is_allowed() -> None:
-    assert len(allowed_values()) == 1 + 4 + 5 + 7 + 2 + 10
+    assert len(allowed_values()) == 1 + 5 + 6 + 7 + 4 + 10 + 1
     assert all(allowed_values().values())
 
 
@@ -302,3 +304,45 @@ def test_a_name_no_file_can_have_is_told(tmp_path: Path, name: str) -> None:
     with pytest.raises(ModelError) as caught:
         choose(tmp_path, name)
     assert str(caught.value).isprintable()
+
+
+# ---- what a chat or a persona sets for itself ----
+
+
+def test_parameters_are_checked_as_those_of_the_file_are() -> None:
+    given = {"temperature": 1, "top_k": 5, "ctx": 512}
+    assert configuration.check_params(given) == {"temperature": 1.0, "top_k": 5, "ctx": 512}
+    with pytest.raises(UsageError, match="top_k of Cook must be a whole number from 0 to 1000000, not -1"):
+        configuration.check_params({"top_k": -1}, "Cook")
+    with pytest.raises(UsageError, match='no parameter "threads": allowed are ctx, temperature, top_p'):
+        configuration.check_params({"threads": 1})
+
+
+# ---- the persona of new chats ----
+
+
+def beginning(tmp_path: Path, text: str, **flags: object) -> tuple[str, dict[str, object]]:
+    from ds4chat.cli_setup import Setup
+
+    where = paths.resolve(
+        data_dir=tmp_path, kv_dir=tmp_path, config=tmp_path / "config.toml", log_dir=tmp_path
+    )
+    setup = Setup(where, load(tmp_path, text))
+    return setup._beginning({"system": None, **flags})
+
+
+def test_a_new_chat_begins_with_the_configured_persona_and_flags_win(tmp_path: Path) -> None:
+    config = '[chat]\nsystem = "Be kind."\npersona = "teacher"\n'
+    system, params = beginning(tmp_path, config)
+    assert system.startswith("You are a patient teacher")
+    assert params == {"temperature": 0.6, "persona": "Teacher"}
+    assert beginning(tmp_path, config, temperature=0.1)[1] == {"persona": "Teacher"}
+    assert beginning(tmp_path, config, system="Short.") == ("Short.", {})
+    assert beginning(tmp_path, '[chat]\nsystem = "Be kind."') == ("Be kind.", {})
+
+
+def test_a_persona_that_is_not_there_is_named_with_file_and_key(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r'config\.toml has a fault: chat\.persona: .*"Cook": there are Editor'
+    ):
+        beginning(tmp_path, '[chat]\npersona = "Cook"')

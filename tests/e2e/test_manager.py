@@ -107,7 +107,7 @@ async def test_the_engine_killed_in_the_middle_of_a_reply(tiny: dict[str, Path],
             notice.message == "The engine was ended by SIGKILL and is started again; what was shown is kept."
         )
         await room.until(EngineChanged, lambda e: e.status.phase == "ready", after=room.events.index(ended))
-        room.manager._conductor._max_tokens = 8
+        room.manager.set_params(session.id, {"max_tokens": 8})
         again = await room.ask(session.id, "Go on.")
         assert again.state == "length" and again.stats.generated_tokens == 8
 
@@ -172,10 +172,10 @@ async def test_a_reply_that_fills_the_context_goes_on_in_a_moved_window(
 ) -> None:
     async with manager_room(tiny["dense"], tmp_path, n_ctx=512, max_tokens=None) as room:
         session = room.manager.new_session()
-        room.manager._conductor._max_tokens = 100
+        room.manager.set_params(session.id, {"max_tokens": 100})
         for _ in range(3):
             await room.ask(session.id, "Tell me something.")
-        room.manager._conductor._max_tokens = 330
+        room.manager.set_params(session.id, {"max_tokens": 330})
         ended = await room.ask(session.id, "And now at length.")
         assert ended.stats.generated_tokens == 330 and ended.stats.stop_reason == "length"
         assert len(session.path()[-1].tokens) == 330

@@ -11,8 +11,8 @@ import pytest
 from ds4chat.checkpoints.format import read_header
 from ds4chat.checkpoints.policy import Policy
 from ds4chat.engine import llama, worker
-from ds4chat.engine.llama import KV_TYPES, PLAIN_KV_TYPES, Context, ContextSettings, Model, SpanCost
-from ds4chat.engine.protocol import KvOptions, Load
+from ds4chat.engine.llama import KV_TYPES, Context, ContextSettings, Model, SpanCost
+from ds4chat.engine.protocol import PLAIN_KV_TYPES, KvOptions, Load
 from ds4chat.errors import CheckpointError, ModelError
 from tests.engine.test_turn import DEFAULT, LONG, Room, done
 from tests.support.engine_room import EngineRoom, user

@@ -188,6 +188,8 @@ def test_a_message_longer_than_the_context_is_a_sentence_with_the_way_out(tiny_m
         assert "256" in failed.message and "--ctx" in failed.message and failed.message.endswith(".")
         prepared = room.prepare([user(LONG)], prefill=True)
         assert prepared.live_tokens == 0 and prepared.total_tokens > 256
+        full = room.full([user("Hello"), user(LONG)])
+        assert full.prompt_tokens > 256 and len(full.message_tokens) == 2
         assert done(room.chat([user("Hello")])).stop_reason == "length"
 
 

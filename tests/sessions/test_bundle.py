@@ -38,6 +38,8 @@ def tree() -> Session:
     session.append(Message(9, 5, "user", "sure?", created=5.0))
     session.window_start_id, session.cold_done, session.tokens = 3, True, 44
     session.params = {"temperature": 0.5, "name": "x", "on": True, "off": None, "n": 3}
+    session.summary, session.draft, session.tags = "They spoke of Rome.", "and then", ["travel", "south"]
+    session.pinned, session.archived, session.messages[6].hidden = True, True, True
     return session
 
 
@@ -93,6 +95,21 @@ def test_json_keeps_all_of_a_session_through_the_database() -> None:
     assert [m.text for m in loaded.path()] == ["where?", "thére", "sure?"]
     assert loaded.window_start_id == loaded.path()[0].id
     assert loaded.path()[1].stats == STATS and loaded.params == tree().params
+    assert [m.hidden for m in loaded.messages.values()] == [False, False, True, False]
+    assert (loaded.summary, loaded.draft, loaded.tags) == (tree().summary, tree().draft, tree().tags)
+    assert loaded.pinned and loaded.archived
+
+
+def test_json_of_before_there_were_tags_is_read() -> None:
+    data = json.loads(to_json(tree()))
+    for key in ("summary", "draft", "tags", "pinned", "archived"):
+        del data[key]
+    for message in data["messages"]:
+        del message["hidden"]
+    read = from_json(json.dumps(data).encode(), "it")
+    assert (read.summary, read.draft, read.tags, read.pinned, read.archived) == ("", "", [], False, False)
+    assert not any(m.hidden for m in read.messages.values())
+    assert same_messages(read, tree())
 
 
 def test_what_was_in_the_making_is_put_in_order() -> None:

@@ -235,12 +235,13 @@ def test_500_sessions_with_a_huge_one_are_listed_by_few_page_reads(tmp_path: Pat
         with database._db.write() as db:
             for i in range(500):
                 db.execute(
-                    "INSERT INTO sessions VALUES (?, ?, '', '', 0, ?, ?, NULL, 0, 0, '{}', ?)",
+                    "INSERT INTO sessions VALUES"
+                    " (?, ?, '', '', 0, ?, ?, NULL, 0, 0, 0, 0, 0, '', '{}', '', '', ?)",
                     (f"{i:08x}", f"title {i}", i, i + 1, "s" * 2000),
                 )
                 size = 600_000 if i == 250 else 3_000
                 db.execute(
-                    "INSERT INTO messages VALUES (?, ?, NULL, 1, 'user', 'complete', 0, '', '', '{}', ?, x'')",
+                    "INSERT INTO messages VALUES (?, ?, NULL, 1, 'user', 'complete', 0, '', '', '{}', ?, x'', 0)",
                     (i + 1, f"{i:08x}", "m" * size),
                 )
         steps = 0

@@ -82,8 +82,16 @@ def test_each_migration_runs_once_in_memory_and_is_written_down() -> None:
     db = sqlite3.connect(":memory:", isolation_level=None)
     migrations.migrate(db, 1.0)
     migrations.migrate(db, 2.0)
-    assert migrations.applied(db) == [step.__name__ for step in migrations.MIGRATIONS] == ["m001_initial"]
-    assert db.execute("SELECT applied FROM migrations").fetchall() == [(1.0,)]
+    assert (
+        migrations.applied(db)
+        == [step.__name__ for step in migrations.MIGRATIONS]
+        == [
+            "m001_initial",
+            "m002_organizing",
+            "m003_search",
+        ]
+    )
+    assert db.execute("SELECT applied FROM migrations").fetchall() == [(1.0,)] * 3
     assert not migrations.is_foreign(db) and migrations.unknown(db) == []
 
 
@@ -109,12 +117,12 @@ def test_a_migration_that_fails_leaves_nothing_behind(monkeypatch: pytest.Monkey
 def test_a_database_of_a_newer_version_is_refused_and_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def m002_future(db: sqlite3.Connection) -> None:
+    def m999_future(db: sqlite3.Connection) -> None:
         db.execute("ALTER TABLE sessions ADD COLUMN colour TEXT")
 
     path = tmp_path / "sessions.db"
     with monkeypatch.context() as newer:
-        newer.setattr(migrations, "MIGRATIONS", (migrations.m001_initial, m002_future))
+        newer.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, m999_future))
         fill(path)
     before = path.read_bytes()
     with pytest.raises(DatabaseError) as caught:

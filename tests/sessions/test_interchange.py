@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ds4chat.errors import InterchangeError
 from ds4chat.sessions import interchange
 from ds4chat.sessions.interchange import from_toml, import_file, to_dict, to_json, to_markdown, to_toml
-from ds4chat.sessions.session import Message, Session, clean_text, clean_title
+from ds4chat.sessions.session import Message, Session, clean_tags, clean_text, clean_title
 
 MINIMAL = '[[messages]]\nrole = "user"\ntext = "hi"\n'
 
@@ -23,6 +23,8 @@ visible = texts.filter(lambda text: bool(text.strip()))
 times = st.just(0.0) | st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1)).map(
     lambda d: d.replace(tzinfo=UTC).timestamp()
 )
+
+params = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e15, 1e15) | texts.map(lambda t: t[:1000])
 
 
 @st.composite
@@ -35,6 +37,13 @@ def sessions(draw: st.DrawFn) -> Session:
         text = draw(visible if role == "user" else texts)
         session.append(Message(i, i - 1, role, text, created=draw(times)))  # type: ignore[arg-type]
     session.updated = max(session.created, *(m.created for m in session.messages.values()), 0.0)
+    session.pinned, session.archived = draw(st.booleans()), draw(st.booleans())
+    session.tags = clean_tags(draw(st.lists(visible, max_size=3)))
+    session.params = draw(st.dictionaries(texts.map(lambda t: t[:1000]), params, max_size=3))
+    session.summary = draw(texts)
+    if session.summary and len(session.messages) > 1:
+        # A window that begins with the first message is none.
+        session.window_start_id = draw(st.none() | st.integers(2, len(session.messages)))
     return session
 
 
@@ -93,6 +102,20 @@ def test_only_the_path_to_the_head_is_written() -> None:
         to_toml(Session("1a2b3c4d"))
 
 
+def test_turns_that_were_deleted_are_not_written() -> None:
+    session = Session("1a2b3c4d", title="t")
+    session.append(Message(1, None, "user", "first"))
+    session.append(Message(2, 1, "assistant", "gone", hidden=True))
+    session.append(Message(3, 2, "user", "second"))
+    session.append(Message(4, 3, "assistant", "third"))
+    session.summary, session.window_start_id = "short", 2
+    for text in (to_toml(session), to_markdown(session), to_json(session)):
+        assert "second" in text and "gone" not in text
+    read = from_toml(to_toml(session), "x")
+    assert [m.text for m in read.window()] == ["second", "third"]
+    assert read.summary == "short"
+
+
 def test_a_title_is_made_from_the_first_message_when_there_is_none() -> None:
     assert from_toml(MINIMAL, "x").title == "hi"
 
@@ -107,7 +130,7 @@ FAULTS = {
     "x = " + "1" * 5000: "f.toml is not a TOML file (",
     "messages = 1": "f.toml: messages must be 1 to 20,000 tables [[messages]]",
     "messages = []": "f.toml: messages must be 1 to 20,000 tables [[messages]]",
-    'title = "x"': 'f.toml: the key "messages" is missing: give title, system, model, created',
+    'title = "x"': 'f.toml: the key "messages" is missing: give title, system, model, created, pinned',
     "titel = 1\n" + MINIMAL: 'f.toml: unknown key "titel": allowed are title, system, model, created',
     "title = 1\n" + MINIMAL: "f.toml: title must be a string of at most 200 characters, not of type int.",
     f'title = "{"x" * 201}"\n' + MINIMAL: "f.toml: title must be a string of at most 200 characters.",
@@ -127,6 +150,13 @@ FAULTS = {
     MINIMAL
     + '[[messages]]\nrole = "user"\ntext = 3': "f.toml: messages[1].text must be a string, not of type int.",
     MINIMAL + '[[messages]]\nrole = "user"\ntext = " \\u0000 "': "f.toml: messages[1].text is blank",
+    "pinned = 1\n" + MINIMAL: "f.toml: pinned must be true or false, not of type int.",
+    "tags = [1]\n"
+    + MINIMAL: "f.toml: tags[0] must be a string of at most 1,000 characters, not of type int.",
+    "params = {a = [1]}\n"
+    + MINIMAL: "f.toml: params[...] must be a number, a short string, true or false, not of type array.",
+    "summarized = 1\n"
+    + MINIMAL: "f.toml: summarized is 1, but of the 1 messages at least the last must stay beside the summary.",
     '[[messages]]\nrole = "assistant"\ntext = "a"': 'f.toml: messages[0].role is "assistant", but a session begins',
 }
 

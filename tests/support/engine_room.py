@@ -111,12 +111,13 @@ class EngineRoom:
         cold: bool = True,
         force: bool = False,
         sampling: Sampling = GREEDY,
+        store: bool = True,
     ) -> Reply:
         """One turn to its end. `stop_after` cancels it once so many tokens were sampled."""
         self._turn += 1
         self._cancel_after, self._sampled = stop_after, 0
         self.engine.commands.put(
-            Generate(session, self._turn, messages, sampling, max_tokens, continue_reply, cold, force)
+            Generate(session, self._turn, messages, sampling, max_tokens, continue_reply, cold, force, store)
         )
         reply = Reply()
         while True:
@@ -135,13 +136,21 @@ class EngineRoom:
                     return reply
 
     def prepare(self, messages: list[ChatMessage], *, session: str = "s", prefill: bool = False) -> Prepared:
-        """A `Prepare` to its end."""
+        """A `Prepare` to its end, however long its prompt."""
         self._turn += 1
-        self.engine.commands.put(Prepare(session, self._turn, messages, prefill))
+        self.engine.commands.put(Prepare(session, self._turn, messages, prefill, force=True))
         while True:
             event = self.events.get(timeout=90)
             if isinstance(event, Prepared):
                 return event
+
+    def full(self, messages: list[ChatMessage], *, session: str = "s") -> ContextFull:
+        """What a `Prepare` that does not fit is answered."""
+        self._turn += 1
+        self.engine.commands.put(Prepare(session, self._turn, messages, True))
+        event = self.events.get(timeout=90)
+        assert isinstance(event, ContextFull), event
+        return event
 
     def flush(self) -> None:
         """Wait until all spans handed to the writer are on disk."""

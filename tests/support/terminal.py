@@ -84,6 +84,17 @@ class Terminal:
             if not self._read(min(left, 0.5)) and not self.process.isalive():
                 raise AssertionError(f"the program ended before {pattern!r} came; the screen:\n{self.text}")
 
+    def until_raw(self, wanted: bytes, timeout: float = 30) -> None:
+        """Read on until the program has written those bytes."""
+        deadline = time.monotonic() + timeout
+        while wanted not in self.raw:
+            assert time.monotonic() < deadline, f"{wanted!r} never came; the screen:\n{self.text}"
+            self._read(0.2)
+
+    def blank(self) -> None:
+        """Forget what stands on the screen, as if another program had wiped it."""
+        self._screen.reset()
+
     def _read(self, timeout: float) -> bool:
         try:
             data = self.process.read_nonblocking(65536, timeout)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from ds4chat.ui import clipboard
 from tests.ui.fake_manager import FakeManager
+
+
+@pytest.fixture(autouse=True)
+def no_clipboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clipboard of whoever runs the tests stays as it is; nor does their tmux change what is sent."""
+    monkeypatch.setattr(clipboard, "system_copy", lambda text: False)
+    for name in ("TMUX", "STY", "SSH_CONNECTION", "SSH_TTY"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from textual.pilot import Pilot
+from textual.widget import Widget
 
 from ds4chat.ui.app import ChatApp
 from tests.ui.fake_manager import FakeManager
@@ -34,6 +35,28 @@ class Chat:
 
     def shown(self) -> str:
         return "\n".join(self.lines())
+
+    @property
+    def toasts(self) -> list[str]:
+        """What was told beside the chat so far."""
+        return [notification.message for notification in self.app._notifications]
+
+    @property
+    def chosen(self) -> int | None:
+        """Id of the message the cursor is on."""
+        entry = self.transcript.chosen_message
+        return entry.message.id if entry is not None else None
+
+    def has_focus(self, widget: Widget) -> bool:
+        return self.screen.focused is widget
+
+    def edited(self) -> int | None:
+        """Id of the message that is being edited."""
+        return self.screen.editing
+
+    def row_of(self, text: str) -> int:
+        """The line of the transcript in which a text stands."""
+        return next(row for row, line in enumerate(self.lines()) if text in line)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Let the app run until the condition holds; some 1,000 turns of the loop are given."""

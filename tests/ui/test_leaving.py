@@ -119,6 +119,22 @@ def test_letters_that_come_fast_keep_their_order(terminal: Terminal) -> None:
         assert text in terminal.output
 
 
+def test_the_terminals_title_is_given_back(terminal: Terminal) -> None:
+    os.write(terminal.fd, b"\x11")
+    assert terminal.ended() == 0
+    assert b"\x1b]2;Kept" in terminal.output
+    assert terminal.output.find(b"\x1b[22;2t") < terminal.output.find(b"\x1b]2;")
+    assert terminal.output.rfind(b"\x1b[23;2t") > terminal.output.rfind(b"\x1b]2;")
+
+
+def test_a_title_typed_in_one_read_with_its_key_renames(terminal: Terminal) -> None:
+    os.write(terminal.fd, b"\x1b[20~Other name\rwords behind")
+    terminal.until(b"\x1b]2;Other name")
+    terminal.until(b"behind")
+    os.write(terminal.fd, b"\x11")
+    assert terminal.ended() == 0
+
+
 def test_the_screen_starts_without_what_only_replies_need() -> None:
     code = "import sys, ds4chat.ui.app; print([m for m in sys.argv[1:] if m in sys.modules])"
     modules = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 
 from tests.ui.driving import running
@@ -14,7 +16,8 @@ async def test_markup_is_painted_literally(manager: FakeManager) -> None:
     session = manager.make("[red]title[/red]", [MARKUP, MARKUP])
     async with running(manager, session_id=session.id, size=(140, 30)) as chat:
         await chat.until(lambda: chat.shown().count(MARKUP) == 2)
-        assert "[red]title[/red]" in chat.screen.sessions.render_line(0).text
+        listed = [chat.screen.sessions.render_line(y).text for y in range(4)]
+        assert any("[red]title[/red]" in line for line in listed)
         manager.send(session.id, "and [live]?")
         manager.begin()
         manager.stream("[/live] and")
@@ -254,3 +257,71 @@ async def test_streaming_makes_few_frames(manager: FakeManager) -> None:
             manager.stream(f"w{n} ")
         await chat.until_shown("w499")
         assert chat.transcript.frames - before < 20
+
+
+PERSIAN = "سلام دنیا این یک متن طولانی است که باید در چند سطر شکسته شود و هیچ حرفی گم نشود"
+HEBREW = "שָׁלוֹם עוֹלָם זֶה טֶקְסְט עִם נִקּוּד"
+
+
+@pytest.mark.parametrize("text", [PERSIAN, HEBREW, f"English, then {PERSIAN}, then 日本語 {HEBREW}!"])
+async def test_right_to_left_text_keeps_its_order_and_its_marks(manager: FakeManager, text: str) -> None:
+    """The terminal turns it around, if it can: what is painted is in the order it was written, marks with letters."""
+    session = manager.make("t", [text, f"{text}\n\n- {text}\n\n> {text}"])
+    async with running(manager, session_id=session.id, size=(44, 60)) as chat:
+        await chat.until_shown("◆")
+        shown = [line.strip(" ▌•│") for line in chat.lines()]
+        width = chat.transcript.scrollable_content_region.width
+        assert all(chat.transcript.render_line(y).cell_length == width for y in range(len(shown)))
+        words = " ".join(" ".join(shown).split())
+        assert words.count(text) == 4
+        assert not any(line and unicodedata.combining(line[0]) for line in shown)
+
+
+async def test_signs_of_several_characters_are_not_torn(manager: FakeManager) -> None:
+    text = "e\u0301" * 50 + "👩🏽‍🚀" * 20 + "각" * 30
+    session = manager.make("t", [text, text])
+    async with running(manager, session_id=session.id, size=(41, 40)) as chat:
+        await chat.until_shown("◆")
+        shown = [line.strip(" ▌") for line in chat.lines()]
+        assert not any(line and unicodedata.combining(line[0]) for line in shown)
+        assert "".join(shown).count("e\u0301") == 100
+        assert "".join(shown).count("👩🏽‍🚀") == 40
+
+
+async def test_the_reader_keeps_the_place_at_a_resize_and_a_theme_switch(manager: FakeManager) -> None:
+    texts = [f"q{n}" if n % 2 == 0 else f"mark{n} " + "word " * 80 for n in range(60)]
+    session = manager.make("long", texts)
+    async with running(manager, session_id=session.id, size=(80, 24)) as chat:
+        await chat.until_shown("word word")
+        entry = chat.transcript.message(session.path()[31].id)
+        assert entry is not None
+        chat.transcript.scroll_to_line(chat.transcript.span_of(entry)[0])  # type: ignore[index]
+        await chat.until(lambda: "mark31" in chat.lines()[1])
+        chat.app.theme = "paper"
+        await chat.pilot.pause()
+        assert "mark31" in chat.lines()[1]
+        for size in ((50, 24), (120, 40), (40, 10), (80, 24)):
+            await chat.pilot.resize_terminal(*size)
+            await chat.until(lambda: "mark31" in chat.lines()[1])
+        assert not chat.transcript.following
+
+
+async def test_code_still_open_when_the_stream_ends_and_a_theme_switch_in_between(
+    manager: FakeManager,
+) -> None:
+    """Case 22."""
+    session = manager.make("t", [])
+    async with running(manager, session_id=session.id) as chat:
+        manager.send(session.id, "write")
+        manager.begin()
+        manager.stream("<think>hm</think>Sure:\n\n```python\ndef f():\n")
+        await chat.until_shown("def f():")
+        chat.app.theme = "paper"
+        manager.stream("    return 1\n\n[bold]x[/bold]")
+        manager.finish("stopped")
+        await chat.until_shown(
+            "▸ thought", "Sure:", " python", "def f():", "    return 1", "[bold]x[/bold]", "Ctrl+G"
+        )
+        assert "```" not in chat.shown()
+        await chat.pilot.press("tab", "b")
+        assert chat.app.clipboard == "def f():\n    return 1\n\n[bold]x[/bold]"

@@ -1,14 +1,10 @@
-"""The pure parts below the screen: text made safe, blocks of Markdown, themes, sentences."""
+"""The pure parts below the screen: text made safe, blocks of Markdown, sentences."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from textual.color import Color
 
 from ds4chat.sessions.events import (
     ContextUsed,
@@ -23,14 +19,11 @@ from ds4chat.sessions.events import (
 )
 from ds4chat.sessions.session import Message
 from ds4chat.ui.activity import Activity
+from ds4chat.ui.finding import find
+from ds4chat.ui.listing import Row
 from ds4chat.ui.markdown import LIST_PIECE, take_finished
-from ds4chat.ui.screens.switcher import find
 from ds4chat.ui.text import clip, fit, visible, wrap
-from ds4chat.ui.themes import DEFAULT_THEME, load_theme, load_themes
-from ds4chat.ui.widgets.session_list import Row
 from ds4chat.ui.wording import age, context_words, engine_words, message_status, stats_line
-
-THEMES = Path(__file__).parents[2] / "themes"
 
 
 @given(st.text())
@@ -94,60 +87,6 @@ def test_finished_items_of_a_long_list_leave_the_live_block() -> None:
     assert [b.joined for b in blocks] == [True]
     assert live == f"- item {LIST_PIECE}\n  - inner\n"
     assert take_finished(source.rsplit("- item", 1)[0])[0] == []
-
-
-def test_shipped_themes_load_and_can_be_read() -> None:
-    themes, failed = load_themes([THEMES])
-    assert failed == []
-    assert DEFAULT_THEME in themes and themes[DEFAULT_THEME].theme.dark
-    assert sum(t.theme.dark for t in themes.values()) >= 2
-    assert sum(not t.theme.dark for t in themes.values()) >= 2
-    for chat_theme in themes.values():
-        theme = chat_theme.theme
-        for ground in (theme.background, theme.surface):
-            for ink in (theme.foreground, theme.primary, theme.accent, theme.error, theme.warning):
-                assert ground and ink
-                assert _contrast(ink, ground) >= 4.5, f"{theme.name}: {ink} on {ground}"
-
-
-def _contrast(one: str, other: str) -> float:
-    def luminance(name: str) -> float:
-        parts = [c / 255 for c in Color.parse(name).rgb]
-        r, g, b = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("name = ", "TOML"),
-        ('primary = "#fff"', "name"),
-        ('name = "x"\nprimary = "#ggg"', "primary"),
-        ('name = "x"\nprimary = "#fff"\ncolour = "red"', "colour"),
-        ('name = "x"\nprimary = 5', "primary"),
-        ('name = "x"\nprimary = "#fff"\nsyntax = "none-such"', "syntax"),
-        ('name = "x"\nprimary = "#fff"\n[markdown]\nheading = "no"', "markdown.heading"),
-        ('name = "x"\nprimary = "#fff"\n[markdown]\nfoo = "red"', "foo"),
-        ('name = "x"\nprimary = "ansi_red"', "primary"),
-    ],
-)
-def test_a_bad_theme_is_skipped_and_the_key_named(tmp_path: Path, text: str, word: str) -> None:
-    (tmp_path / "bad.toml").write_text(text)
-    (tmp_path / "good.toml").write_text('name = "good"\nprimary = "#336699"')
-    themes, failed = load_themes([tmp_path, tmp_path / "missing"])
-    assert list(themes) == ["good"]
-    assert [f.path.name for f in failed] == ["bad.toml"]
-    assert word in failed[0].reason
-
-
-def test_a_users_theme_replaces_a_shipped_one(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(f'name = "{DEFAULT_THEME}"\nprimary = "#336699"\nsyntax = "monokai"')
-    themes, _ = load_themes([THEMES, tmp_path])
-    assert themes[DEFAULT_THEME].path == tmp_path / "mine.toml"
-    assert load_theme(tmp_path / "mine.toml").syntax == "monokai"
 
 
 def test_the_status_line_follows_a_turn() -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from ds4chat.errors import Ds4chatError
 from ds4chat.ui.keys import key
 from ds4chat.ui.messages import SessionChosen
-from ds4chat.ui.screens.confirm import ConfirmScreen
-from ds4chat.ui.screens.rename import RenameScreen
-from ds4chat.ui.screens.switcher import SwitcherScreen
-from ds4chat.ui.screens.viewing import ViewingScreen, rows_of
+from ds4chat.ui.screens.viewing import ViewingScreen
+from ds4chat.ui.text import clip, one_line
 
 KEYS = [
     key("ctrl+n", "new_chat", "New", "chat.new", "Start a new chat.", show=True),
     key("ctrl+o", "switch", "Open", "chat.switch", "Find a chat by a few letters of its title.", show=True),
+    key("ctrl+f", "search", "Search", "chat.search", "Find what was said, in all chats.", show=True),
     key("ctrl+b", "toggle_sidebar", "Chats", "chat.sidebar", "Show or hide the list of chats.", show=True),
+    key("alt+n", "incognito", "Incognito", "chat.incognito", "Start a chat that leaves nothing behind."),
     key("f5", "fork", "Fork", "chat.fork", "Go on in a copy of this chat."),
     key("f2", "focus_list", "To the list", "chat.list", "Go to the list of chats; 1 to 9 there open one."),
     key("f3,alt+up", "step(-1)", "Newer chat", "chat.newer", "The chat above in the list (also Alt+Up)."),
@@ -23,8 +25,15 @@ KEYS = [
         for n in range(1, 10)
     ),
     key("f9", "rename", "Rename", "chat.rename", "Give this chat another title."),
-    key("f8", "delete", "Delete", "chat.delete", "Delete this chat, after asking."),
+    key("f6", "pin", "Pin", "chat.pin", "Keep this chat at the top of the list, or no longer."),
+    key("f7", "archive", "Archive", "chat.archive", "Put this chat into the archive, or take it out."),
+    key("alt+t", "tags", "Tags", "chat.tags", "Give this chat tags, to find it by."),
+    key("f8", "delete", "Delete", "chat.delete", "Delete this chat; Alt+Z brings it back."),
+    key("alt+z", "undo", "Undo", "chat.undo", "Bring back the chat or the turn that was deleted last."),
 ]
+
+TITLE_CELLS = 40
+"""Of a title in a notice."""
 
 
 class SessionActions(ViewingScreen):
@@ -34,7 +43,22 @@ class SessionActions(ViewingScreen):
         view = self._views.current
         if action in ("fork", "rename", "delete"):
             return view is not None and not view.is_new and (action == "fork" or not view.read_only)
+        if action in ("pin", "archive", "tags"):
+            return view is not None and not view.is_new and not view.read_only and not view.incognito
+        if action == "undo":
+            return bool(self.undo)
         return super().check_action(action, parameters)
+
+    def _try(self, act: Callable[[], object]) -> bool:
+        """Do something that may be refused; say why when it is."""
+        try:
+            act()
+        except Ds4chatError as error:
+            self.tell(error)
+            return False
+        return True
+
+    # -- going
 
     def on_session_chosen(self, message: SessionChosen) -> None:
         self._go(message.session_id)
@@ -48,9 +72,32 @@ class SessionActions(ViewingScreen):
     def action_new_chat(self) -> None:
         self.open_new()
 
-    def action_switch(self) -> None:
-        rows = rows_of(self.manager.list_sessions())
-        self.app.push_screen(SwitcherScreen(rows, self.manager.busy_sessions(), self.current_id), self._go)
+    def action_incognito(self) -> None:
+        self.open_new(incognito=True)
+
+    def action_switch(self, query: str = "") -> None:
+        # Read when it is first wanted: the first paint does not wait for it.
+        from ds4chat.ui.screens.switcher import SwitcherScreen
+
+        extra = self._incognito_rows()
+        self.app.push_screen(
+            SwitcherScreen(self.manager, self, self.current_id, query=query, extra=extra), self._go
+        )
+
+    def action_search(self, words: str | None = None) -> None:
+        """Search; without `words` for what was searched last."""
+        from ds4chat.ui.screens.search import SearchScreen
+
+        screen = SearchScreen(self.manager, self._searched if words is None else words)
+
+        def go(place: tuple[str, int] | None) -> None:
+            self._searched = screen.words
+            if place is not None:
+                self.go_to(*place)
+
+        self.app.push_screen(screen, go)
+
+    _searched = ""
 
     def action_step(self, by: int) -> None:
         ids = [row.session_id for row in self._rows]
@@ -90,31 +137,80 @@ class SessionActions(ViewingScreen):
             self.prompt.put(draft)
             self.say("this is a copy")
 
+    # -- doing something with a session: with any of them, for the switcher, and with the one on the screen
+
+    def rename(self, session_id: str, title: str) -> None:
+        from ds4chat.ui.screens.rename import RenameScreen
+
+        def rename(new: str | None) -> None:
+            if new:
+                self._try(lambda: self.manager.rename_session(session_id, new))
+
+        self.app.push_screen(RenameScreen(title), rename)
+
+    def pin(self, session_id: str, pinned: bool) -> None:
+        if self._try(lambda: self.manager.pin_session(session_id, pinned)):
+            self.say("pinned to the top of the list" if pinned else "no longer pinned")
+
+    def archive(self, session_id: str, archived: bool) -> None:
+        if self._try(lambda: self.manager.archive_session(session_id, archived)):
+            self.say("archived: Ctrl+O, Alt+A shows it" if archived else "out of the archive again")
+
+    def tag(self, session_id: str, tags: Sequence[str]) -> None:
+        from ds4chat.ui.screens.tags import TagsScreen
+
+        def set_tags(new: list[str] | None) -> None:
+            if new is not None and self._try(lambda: self.manager.tag_session(session_id, new)):
+                self._refresh_state()
+
+        self.app.push_screen(TagsScreen(tags, self.manager.all_tags()), set_tags)
+
+    def trash(self, session_id: str, title: str) -> None:
+        """Delete a session so that it can be brought back while the program runs."""
+        here = session_id == self.current_id
+        if here:
+            self._save_draft()
+        if not self._try(lambda: self.manager.delete_session(session_id)):
+            return
+        self.forget(session_id)
+        name = clip(one_line(title), TITLE_CELLS) or "this chat"
+
+        def bring_back() -> None:
+            self.manager.undelete_session(session_id)
+            if here or self.app.screen is self:
+                self.open(session_id)
+            self.say(f"“{name}” is back")
+
+        self.undo.append(bring_back)
+        self.refresh_bindings()
+        self.notify(f"Deleted “{name}”. Alt+Z brings it back.", markup=False)
+
     def action_rename(self) -> None:
-        session_id = self.current_id
-        info = self._infos.get(session_id)
+        if (view := self._views.current) is not None:
+            info = self._infos.get(self.current_id)
+            self.rename(self.current_id, info.title if info else view.session.title)
 
-        def rename(title: str | None) -> None:
-            if title:
-                try:
-                    self.manager.rename_session(session_id, title)
-                except Ds4chatError as error:
-                    self.tell(error)
+    def action_pin(self) -> None:
+        if (view := self._views.current) is not None:
+            self.pin(self.current_id, not view.session.pinned)
 
-        self.app.push_screen(RenameScreen(info.title if info else ""), rename)
+    def action_archive(self) -> None:
+        if (view := self._views.current) is not None:
+            self.archive(self.current_id, not view.session.archived)
+
+    def action_tags(self) -> None:
+        if (view := self._views.current) is not None:
+            self.tag(self.current_id, view.session.tags)
 
     def action_delete(self) -> None:
-        session_id = self.current_id
-        info = self._infos.get(session_id)
-        title = (info.title if info else "") or "this chat"
+        if (view := self._views.current) is not None:
+            info = self._infos.get(self.current_id)
+            self.trash(self.current_id, info.title if info else view.session.title)
 
-        def delete(sure: bool | None) -> None:
-            if sure:
-                try:
-                    self.manager.delete_session(session_id)
-                except Ds4chatError as error:
-                    self.tell(error)
-                    return
-                self.forget(session_id)
-
-        self.app.push_screen(ConfirmScreen(f"Delete “{title}”? It cannot be brought back."), delete)
+    def action_undo(self) -> None:
+        """Bring back what was deleted last."""
+        if self.undo:
+            self._try(self.undo.pop())
+            self.refresh_bindings()
+        else:
+            self.say("nothing was deleted")

@@ -4,14 +4,17 @@ another.
 
 from __future__ import annotations
 
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 
-from ds4chat.ui.actions import messages, panels, reading, sessions, writing
+from ds4chat.ui.actions import looks, messages, panels, reading, sessions, writing
 
-CHAT_BINDINGS: list[BindingType] = [
-    *writing.KEYS,
-    *sessions.KEYS,
-    *messages.KEYS,
-    *panels.KEYS,
-    *reading.KEYS,
-]
+CHAT_GROUPS: dict[str, list[Binding]] = {
+    "Writing": writing.KEYS,
+    "Chats": sessions.KEYS,
+    "Messages": messages.KEYS,
+    "Panels": [*panels.KEYS, *looks.KEYS],
+    "Reading": reading.KEYS,
+}
+"""By what they are about, for the help."""
+
+CHAT_BINDINGS: list[BindingType] = [binding for group in CHAT_GROUPS.values() for binding in group]

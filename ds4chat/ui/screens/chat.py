@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from textual.app import SystemCommand
 from textual.binding import Binding
 
+from ds4chat.ui.actions.looks import LookActions
 from ds4chat.ui.actions.messages import MessageActions
 from ds4chat.ui.actions.panels import PanelActions
 from ds4chat.ui.actions.reading import ReadingActions
@@ -17,15 +18,19 @@ from ds4chat.ui.actions.writing import WritingActions
 from ds4chat.ui.palette import Palette
 from ds4chat.ui.screens.bindings import CHAT_BINDINGS
 from ds4chat.ui.styles import stylesheet
+from ds4chat.ui.widgets.choosing import MESSAGE_KEYS
 
 if TYPE_CHECKING:
     from ds4chat.sessions.manager import SessionManager
 
-NOT_COMMANDS = ("chat.pageup", "chat.pagedown", "chat.up", "chat.down", "chat.list", "chat.number")
+NOT_COMMANDS = (
+    *("chat.pageup", "chat.pagedown", "chat.up", "chat.down", "chat.list", "chat.number"),
+    *("message.up", "message.down", "message.first", "message.last", "message.back"),
+)
 """Keys that make no sense in the command palette."""
 
 
-class ChatScreen(WritingActions, SessionActions, MessageActions, PanelActions, ReadingActions):
+class ChatScreen(WritingActions, SessionActions, MessageActions, PanelActions, LookActions, ReadingActions):
     """The one screen below all dialogs."""
 
     DEFAULT_CSS = stylesheet(__file__)
@@ -51,3 +56,9 @@ class ChatScreen(WritingActions, SessionActions, MessageActions, PanelActions, R
                 yield SystemCommand(
                     binding.description, binding.tooltip, partial(self.run_action, f"screen.{binding.action}")
                 )
+        for binding in MESSAGE_KEYS:
+            action, _, argument = binding.action.removeprefix("screen.").rstrip(")").partition("(")
+            parameters = (int(argument),) if argument else ()
+            if (binding.id or "") not in NOT_COMMANDS and self.check_action(action, parameters):
+                title = f"Message: {binding.description}"
+                yield SystemCommand(title, binding.tooltip, partial(self.run_action, binding.action))

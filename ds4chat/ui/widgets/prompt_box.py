@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from textual import events
 from textual.actions import SkipAction
 from textual.binding import Binding
 from textual.widgets import TextArea
 
-from ds4chat.ui.messages import PromptSubmitted
+from ds4chat.ui.keys import keys_of
+from ds4chat.ui.messages import PromptSubmitted, SuggestionsChanged
+from ds4chat.ui.recall import Recall
+from ds4chat.ui.screens.early_keys import pass_on
 from ds4chat.ui.styles import stylesheet
+from ds4chat.ui.suggestions import Suggestion
 from ds4chat.ui.text import visible
 
 
@@ -42,7 +48,7 @@ class PromptBox(TextArea):
             "Earlier message",
             id="prompt.earlier",
             show=False,
-            tooltip="In the first line: take up a message sent earlier in this chat.",
+            tooltip="In the first line: take up a message sent earlier, one that begins with what is typed.",
         ),
         Binding(
             "down",
@@ -52,22 +58,32 @@ class PromptBox(TextArea):
             show=False,
             tooltip="In the last line: back towards what was being written.",
         ),
+        Binding(
+            "ctrl+underscore",
+            "undo",
+            "Undo",
+            id="prompt.undo",
+            show=False,
+            tooltip="Take back a change of the text (Ctrl+Z suspends). Ctrl+Y does it again.",
+        ),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, soft_wrap=True, show_line_numbers=False, highlight_cursor_line=False)
-        self.history_texts: list[str] = []
-        """Messages sent in this chat, oldest first."""
+        self.recall = Recall()
+        self.completer: Callable[[str, int, int], list[Suggestion]] = lambda line, row, column: []
+        """What may be meant by the cursor's line."""
         self.session_id = ""
         """The session that is written in: what is sent belongs to it, whatever is shown when the message arrives."""
-        self._recalled: int | None = None
-        self._unsent = ""
+        self.suggestions: list[Suggestion] = []
+        self.chosen = 0
+        self._looked_at: tuple[str, tuple[int, int]] = ("", (0, 0))
+        self._dismissed: tuple[str, tuple[int, int]] | None = None
 
     def put(self, text: str) -> None:
         """Replace the text; the cursor goes to its end."""
         self.load_text(text)
         self.move_cursor(self.document.end)
-        self._recalled = None
 
     def on_paste(self, event: events.Paste) -> None:
         """Pasted line ends become newlines, and control characters visible: the terminal must not obey
@@ -76,10 +92,10 @@ class PromptBox(TextArea):
         event.text = visible(event.text.replace("\r\n", "\n").replace("\r", "\n"))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The page keys scroll the transcript, which is longer than anything in this box."""
+        """The page keys scroll the transcript, which is longer than this box; F6 and F7 are the screen's."""
         return (
             False
-            if action in ("cursor_page_up", "cursor_page_down")
+            if action in ("cursor_page_up", "cursor_page_down", "select_line", "select_all")
             else super().check_action(action, parameters)
         )
 
@@ -89,8 +105,13 @@ class PromptBox(TextArea):
         Textual runs bindings only after the key went up through all parents; of keys that come fast, a letter
         would overtake the Enter or the Backspace before it.
         """
-        action = EDITING.get(event.key)
-        if action is not None and self.check_action(action.partition("(")[0], ()) is not False:
+        if pass_on(self, event):
+            return
+        action = self._editing().get(event.key)
+        if event.key in SUGGESTING and self._use_suggestion(event.key):
+            event.stop()
+            event.prevent_default()
+        elif action is not None and self.check_action(action.partition("(")[0], ()) is not False:
             event.stop()
             event.prevent_default()
             await self.run_action(action)
@@ -99,6 +120,11 @@ class PromptBox(TextArea):
             if event.key.startswith("alt+"):
                 # Alt and a digit carries the digit as its character; it is a key of the screen, not text.
                 event.prevent_default()
+
+    def _editing(self) -> Mapping[str, str]:
+        """Action by key; another than declared when the configuration says so."""
+        keymap = getattr(self.app, "keymap", None)
+        return editing(keymap) if keymap else EDITING
 
     async def _run_screen_key(self, event: events.Key) -> None:
         """A key of the screen acts before what was typed behind it, so that words go to the chat they were meant
@@ -114,7 +140,7 @@ class PromptBox(TextArea):
         text = self.text
         if text.strip() and not self.read_only:
             self.load_text("")
-            self._recalled = None
+            self.recall.add(text.strip())
             self.post_message(PromptSubmitted(text, self.session_id))
 
     def give_back(self, text: str) -> None:
@@ -130,35 +156,97 @@ class PromptBox(TextArea):
             raise SkipAction()
         super().action_copy()
 
+    # -- messages sent before
+
     def action_earlier(self) -> None:
-        """Up: one line up; in the first line, the message sent before."""
-        texts = self.history_texts
-        at = len(texts) if self._recalled is None else self._recalled
-        if not self.cursor_at_first_line or not texts or at == 0 or (self.text and self._recalled is None):
+        """Up: one line up; in the first line, the message sent before that begins with what is typed."""
+        found = self.recall.earlier(self.text) if self.cursor_at_first_line else None
+        if found is None:
             self.action_cursor_up()
-            return
-        if self._recalled is None:
-            self._unsent = self.text
-        self._recall(at - 1)
+        else:
+            self.put(found)
 
     def action_later(self) -> None:
         """Down: one line down; in the last line of a message taken up again, the one sent after it."""
-        if self._recalled is None or not self.cursor_at_last_line:
+        found = self.recall.later(self.text) if self.cursor_at_last_line else None
+        if found is None:
             self.action_cursor_down()
-        elif self._recalled + 1 < len(self.history_texts):
-            self._recall(self._recalled + 1)
         else:
-            self.put(self._unsent)
+            self.put(found)
 
-    def _recall(self, index: int) -> None:
-        self.put(self.history_texts[index])
-        self._recalled = index
+    # -- suggestions
+
+    def on_text_area_changed(self) -> None:
+        self.look_up()
+
+    def on_text_area_selection_changed(self) -> None:
+        self.look_up()
+
+    def look_up(self) -> None:
+        """Find out anew what may be meant, if the text or the cursor is another."""
+        row, column = self.cursor_location
+        line = self.document.get_line(row)
+        at = (line, (row, column))
+        if at == self._looked_at:
+            return
+        self._looked_at = at
+        recalled = self.recall.stands_in(self.text)
+        wanted = self.selection.is_empty and not self.read_only and not recalled and at != self._dismissed
+        found = self.completer(line, row, column) if wanted else []
+        if found != self.suggestions:
+            self.suggestions, self.chosen = found, 0
+            self.post_message(SuggestionsChanged(found, 0))
+
+    def close_suggestions(self) -> None:
+        """Show none, until something else is typed."""
+        self._dismissed = self._looked_at
+        if self.suggestions:
+            self.suggestions = []
+            self.post_message(SuggestionsChanged([], 0))
+
+    def _use_suggestion(self, key: str) -> bool:
+        """Whether a key was meant for the list above the box."""
+        self.look_up()
+        if not self.suggestions:
+            return False
+        if key == "escape":
+            self.close_suggestions()
+        elif key in ("up", "down"):
+            self.chosen = (self.chosen + (1 if key == "down" else -1)) % len(self.suggestions)
+            self.post_message(SuggestionsChanged(self.suggestions, self.chosen))
+        else:
+            self.accept(self.chosen, run=key == "enter")
+        return True
+
+    def accept(self, index: int, *, run: bool = False) -> None:
+        """Put a suggestion in; with `run`, send it too if it is whole."""
+        if not 0 <= index < len(self.suggestions):
+            return
+        suggestion = self.suggestions[index]
+        row = self.cursor_location[0]
+        self._replace_via_keyboard(suggestion.insert, (row, suggestion.start), (row, suggestion.end))
+        self.look_up()
+        if run and suggestion.run:
+            self.close_suggestions()
+            self.action_submit()
 
 
-EDITING = {
-    key: binding.action
-    for binding in (*TextArea.BINDINGS, *PromptBox.BINDINGS)
-    if isinstance(binding, Binding) and binding.action != "copy"
-    for key in binding.key.split(",")
-}
-"""Action by key: what `TextArea` and the box itself bind."""
+SUGGESTING = frozenset({"up", "down", "tab", "enter", "escape"})
+"""Keys that belong to the list of suggestions while it is open."""
+
+SCREEN_KEYS = ("ctrl+z", "f6", "f7")
+"""Keys that `TextArea` would take: Ctrl+Z is the app's, F6 and F7 are the screen's."""
+
+
+def editing(keymap: Mapping[str, str]) -> dict[str, str]:
+    """Action by key: what `TextArea` and the box itself bind, with the keys that were set by the ids of actions."""
+    return {
+        key: binding.action
+        for binding in (*TextArea.BINDINGS, *PromptBox.BINDINGS)
+        if isinstance(binding, Binding) and binding.action != "copy"
+        for key in keys_of(binding.id, binding.key, keymap)
+        if key not in SCREEN_KEYS
+    }
+
+
+EDITING = editing({})

@@ -1,46 +1,46 @@
-"""Sessions as rows of one line, drawn when they come into view: hundreds cost as much as ten."""
+"""Sessions in a list: title, what its context costs to come back, length, age."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
 from textual.binding import Binding
-from textual.geometry import Region, Size
 from textual.reactive import reactive
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
 
+from ds4chat.ui.listing import Marks, Row, headings, restore_words, tokens_words
 from ds4chat.ui.messages import SessionChosen
 from ds4chat.ui.styles import stylesheet
-from ds4chat.ui.text import clip, fit, one_line
+from ds4chat.ui.text import clip, one_line
+from ds4chat.ui.widgets.line_list import LineList, marked
 
-RUNNING, QUEUED, CURRENT = "●", "○", "▸"
-"""Marks of a session that is being answered, of one that waits, of the one on the screen."""
+RUNNING, QUEUED, UNREAD, CURRENT = "●", "○", "✓", "▸"
+"""Marks of a session that is being answered, of one that waits, of one with a finished reply that was not looked at,
+of the one on the screen."""
+
+WARM, ON_DISK, COLD = "◆", "◇", "·"
+"""Marks of a session whose context is in the engine, of one whose is on disk, of one that must be read again."""
+
+LEGEND = (
+    f"{WARM} in the engine  {ON_DISK} on disk, with the time it takes to come back  {COLD} must be read again\n"
+    f"{RUNNING} being answered  {QUEUED} waits for the engine  {UNREAD} a new reply"
+)
+
+MARK_WIDTH, RESTORE_WIDTH, TOKENS_WIDTH, TAGS_WIDTH = 24, 46, 36, 56
+"""Cells a row must have to show its mark, restore time, tokens, tags."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """A line of the list. `matched` are the offsets in `title` that a filter found; `note` stands at the
-    right.
-    """
-
-    session_id: str
-    title: str
-    note: str = ""
-    matched: tuple[int, ...] = ()
-
-
-class SessionList(ScrollView, can_focus=True):
+class SessionList(LineList):
     """Posts `SessionChosen` for Enter, a click, or a number."""
 
     DEFAULT_CSS = stylesheet(__file__)
+    PREFIX = "session-list"
     COMPONENT_CLASSES = {
         "session-list--title",
         "session-list--faint",
+        "session-list--heading",
         "session-list--mark",
         "session-list--current",
         "session-list--cursor",
@@ -48,46 +48,37 @@ class SessionList(ScrollView, can_focus=True):
     }
     BINDINGS = [
         Binding(
-            "enter",
-            "choose",
-            "Open",
-            id="list.open",
+            str(n),
+            f"number({n})",
+            f"Open number {n}",
+            id=f"list.number{n}",
             show=False,
-            tooltip="Open the session under the cursor.",
-        ),
-        Binding("up,k", "move(-1)", "Up", id="list.up", show=False, tooltip="One session up."),
-        Binding("down,j", "move(1)", "Down", id="list.down", show=False, tooltip="One session down."),
-        Binding("pageup", "page(-1)", "Page up", id="list.pageup", show=False, tooltip="One page up."),
-        Binding("pagedown", "page(1)", "Page down", id="list.pagedown", show=False, tooltip="One page down."),
-        Binding(
-            "home", "move(-1000000)", "First", id="list.first", show=False, tooltip="The newest session."
-        ),
-        Binding("end", "move(1000000)", "Last", id="list.last", show=False, tooltip="The oldest session."),
-        *(
-            Binding(str(n), f"number({n})", f"Open number {n}", id=f"list.number{n}", show=False)
-            for n in range(1, 10)
-        ),
+            tooltip=f"Open chat number {n} of the list.",
+        )
+        for n in range(1, 10)
     ]
 
-    cursor: reactive[int] = reactive(0)
-    """Index of the row under the cursor, drawn while the list has the focus or `always_cursor`."""
     current: reactive[str] = reactive("")
     """Id of the session on the screen."""
 
     def __init__(self, *, always_cursor: bool = False, id: str | None = None) -> None:
-        super().__init__(id=id)
+        super().__init__(always_cursor=always_cursor, id=id)
         self.rows: Sequence[Row] = ()
-        self.busy: Mapping[str, str] = {}
-        self.always_cursor = always_cursor
+        self.marks = Marks()
         self.numbered = True
         """Whether the first nine rows show their number."""
+        self.tooltip = LEGEND
 
-    def set_rows(self, rows: Sequence[Row], busy: Mapping[str, str]) -> None:
-        """Show other rows, or other marks on the same ones."""
-        self.rows, self.busy = rows, busy
-        self.virtual_size = Size(self.scrollable_content_region.width, len(rows))
-        self.cursor = min(self.cursor, max(len(rows) - 1, 0))
-        self.refresh()
+    def set_rows(self, rows: Sequence[Row], total: int | None = None) -> None:
+        """Show other rows; `total` counts those that were not fetched too."""
+        self.rows = rows
+        self.set_items(len(rows), headings(rows), total)
+
+    def set_marks(self, marks: Marks) -> None:
+        """Show other marks on the same rows."""
+        if marks != self.marks:
+            self.marks = marks
+            self.refresh()
 
     def move_to(self, session_id: str) -> None:
         """Put the cursor on a session, if it is listed."""
@@ -95,79 +86,69 @@ class SessionList(ScrollView, can_focus=True):
             if row.session_id == session_id:
                 self.cursor = index
 
-    def validate_cursor(self, cursor: int) -> int:
-        return max(0, min(cursor, len(self.rows) - 1))
+    @property
+    def chosen(self) -> Row | None:
+        """The row under the cursor."""
+        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
 
-    def watch_cursor(self, cursor: int) -> None:
-        self.scroll_to_region(Region(0, cursor, 1, 1), animate=False, force=True, immediate=True)
+    def mark_of(self, row: Row) -> str:
+        """The one mark of a row: what matters most about it now."""
+        busy = self.marks.busy.get(row.session_id)
+        if busy:
+            return RUNNING if busy == "running" else QUEUED
+        if row.session_id in self.marks.unread:
+            return UNREAD
+        if row.session_id == self.marks.live:
+            return WARM
+        return COLD if row.restore_ms is None else ON_DISK
 
-    def watch_has_focus(self, value: bool) -> None:
-        super().watch_has_focus(value)
-        self.refresh()
+    def style_of(self, index: int) -> Style:
+        return self._part("current") if self.rows[index].session_id == self.current else Style()
 
-    def on_resize(self) -> None:
-        self.virtual_size = Size(self.scrollable_content_region.width, len(self.rows))
-
-    def render_line(self, y: int) -> Strip:
-        width = self.scrollable_content_region.width
-        index = self.scroll_offset.y + y
-        if not self.rows and y == 0:
-            words = Segment(clip("    none yet", width), self.get_component_rich_style("session-list--faint"))
-            return Strip([words]).adjust_cell_length(width, self.rich_style)
-        if index >= len(self.rows):
-            return Strip.blank(width, self.rich_style)
+    def paint(self, index: int, width: int) -> list[Segment]:
         row = self.rows[index]
-        part = self.get_component_rich_style
-        title_style, faint, mark = (part(f"session-list--{name}") for name in ("title", "faint", "mark"))
+        title_style, faint, mark_style, match = (
+            self._part(name) for name in ("title", "faint", "mark", "match")
+        )
         is_current = row.session_id == self.current
-        over = Style()
         if is_current:
-            over = part("session-list--current")
-        if index == self.cursor and (self.has_focus or self.always_cursor):
-            over = over + Style(bgcolor=part("session-list--cursor").bgcolor)
-        state = self.busy.get(row.session_id)
-        right = {"running": RUNNING, "queued": QUEUED}.get(state or "", row.note)
-        right = f" {right} " if right else " "
+            title_style = title_style + Style(color=self._part("current").color)
+        mark = self.mark_of(row) if width >= MARK_WIDTH else ""
+        columns = []
+        if width >= RESTORE_WIDTH:
+            columns.append(
+                f"{restore_words(row.restore_ms) if mark == ON_DISK and row.restore_ms else '':<5}"
+            )
+        if width >= TOKENS_WIDTH:
+            columns.append(f"{tokens_words(row.tokens):>4}")
+        columns.append(f"{row.note:>3}")
+        right = " ".join(["", *columns, ""]) if mark else f" {row.note} "
         number = f"{index + 1} " if index < 9 and self.numbered else "  "
-        room = max(width - 4 - len(right), 1)
+        room = max(width - 3 - cell_len(mark) - cell_len(right) - 1, 1)
         title = one_line(row.title) or "New chat"
-        segments = [
-            Segment(f"{CURRENT if is_current else ' '} ", mark),
+        words = self._tag_words(row) if width >= TAGS_WIDTH or row.archived else []
+        tag_cells = sum(cell_len(word) + 1 for word, _ in words)
+        if words and room - tag_cells < min(cell_len(title), room // 2):
+            words, tag_cells = [], 0
+        busy_mark = mark in (RUNNING, QUEUED, UNREAD, WARM)
+        return [
+            Segment(CURRENT if is_current else " ", mark_style),
             Segment(number, faint),
-            *self._title(fit(clip(title, room), room), row.matched, title_style, part("session-list--match")),
-            Segment(right, mark if state else faint),
+            *marked(clip(title, room - tag_cells), room - tag_cells, row.matched, title_style, match),
+            *(Segment(f" {word}", match if hit else faint) for word, hit in words),
+            Segment(f" {mark}", mark_style if busy_mark else faint),
+            Segment(right, faint),
         ]
-        keep = Style(color=over.color, bgcolor=over.bgcolor, bold=over.bold)
-        background = Style(bgcolor=over.bgcolor, bold=over.bold)
-        painted = [
-            Segment(text, (style or Style()) + (keep if style is title_style else background))
-            for text, style, _ in segments
-        ]
-        return Strip(painted).adjust_cell_length(width, self.rich_style + background)
 
     @staticmethod
-    def _title(text: str, matched: tuple[int, ...], style: Style, found: Style) -> list[Segment]:
-        if not matched:
-            return [Segment(text, style)]
-        hits = set(matched)
-        return [Segment(char, found if i in hits and char != "…" else style) for i, char in enumerate(text)]
+    def _tag_words(row: Row) -> list[tuple[str, bool]]:
+        words = [("archived", False)] if row.archived and row.group == "" else []
+        if row.pinned and row.group == "":
+            words.append(("pinned", False))
+        return words + [(f"#{clip(one_line(tag), 14)}", tag in row.matched_tags) for tag in row.tags[:3]]
 
-    def _choose(self, index: int) -> None:
-        if 0 <= index < len(self.rows):
-            self.cursor = index
-            self.post_message(SessionChosen(self.rows[index].session_id))
-
-    def on_click(self, event: events.Click) -> None:
-        self._choose(self.scroll_offset.y + event.y)
-
-    def action_choose(self) -> None:
-        self._choose(self.cursor)
-
-    def action_move(self, by: int) -> None:
-        self.cursor += by
-
-    def action_page(self, by: int) -> None:
-        self.cursor += by * max(self.size.height - 1, 1)
+    def choose(self, index: int) -> None:
+        self.post_message(SessionChosen(self.rows[index].session_id))
 
     def action_number(self, number: int) -> None:
         self._choose(number - 1)

@@ -14,7 +14,7 @@ from textwrap import dedent
 from time import monotonic, process_time
 
 from textual import events
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -25,7 +25,7 @@ from ds4chat.ui.entries import Entry, MessageEntry, Page
 from ds4chat.ui.palette import Palette
 from ds4chat.ui.styles import stylesheet
 
-FRAME = 1 / 15
+FRAME = 1 / 10
 """Seconds between two paints of a growing reply, at least."""
 
 DUTY = 4
@@ -268,6 +268,47 @@ class Transcript(ScrollView, can_focus=True):
         self._turn_page()
         self.settle()
 
+    def entry_at(self, line: int) -> tuple[Entry, int] | None:
+        """The entry a line belongs to, and which of its lines it is."""
+        index = bisect_right(self._tops, line) - 1
+        if line >= 0 and 0 <= index < len(self._entries):
+            return self._entries[index], line - self._tops[index]
+        return None
+
+    def span_of(self, entry: Entry) -> tuple[int, int] | None:
+        """First line and number of lines of an entry, as far as they are known."""
+        if entry not in self._entries:
+            return None
+        index = self._entries.index(entry)
+        return self._tops[index], self._heights[index]
+
+    def bring(self, entry: Entry, lines: tuple[int, int] | None = None) -> None:
+        """Move the view as little as shows the entry, or the lines of it from the first to the last given."""
+        # Painting it may change the heights around it.
+        for _ in range(4):
+            span = self.span_of(entry)
+            if span is None or self._page is None:
+                return
+            top, height = round(self.scroll_y), self.scrollable_content_region.height
+            start, end = span[0], span[0] + span[1] - 1
+            if lines is not None:
+                start, end = start + lines[0], start + lines[1] + 1
+            if start >= top and end <= top + height:
+                return
+            target = start if start < top or end - start > height else end - height
+            if target == top:
+                return
+            self.scroll_to_line(target)
+
+    def scroll_to_line(self, line: int) -> None:
+        """Put a line at the top of the view, as far as the end allows."""
+        end = max(self._tops[-1] - self.scrollable_content_region.height, 0)
+        line = min(max(line, 0), end)
+        self.following = line >= end
+        if found := self.entry_at(line):
+            self._anchor = found
+        self.settle()
+
     def follow_end(self) -> None:
         """Go to the end and stay there."""
         self.following = True
@@ -283,6 +324,20 @@ class Transcript(ScrollView, can_focus=True):
             if offset < len(strips):
                 return strips[offset]
         return None
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The lines as they were painted, without Textual's second pass over each.
+
+        That pass draws borders and backgrounds, which these lines have no use for, and makes new strips of them: what a
+        strip remembers of how it was cut and coloured is lost then, and scrolling by a line costs a whole screen.
+        """
+        strips = [self.render_line(y) for y in crop.line_range]
+        background = self.background_colors[1]
+        for line_filter in self.app.get_line_filters():
+            strips = [strip.apply_filter(line_filter, background) for strip in strips]
+        if crop.column_span != (0, self.size.width):
+            strips = [strip.crop(*crop.column_span) for strip in strips]
+        return strips
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width

@@ -10,16 +10,19 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from ds4chat.sessions.events import EngineStatus
+from ds4chat.ui.listing import Row
 from ds4chat.ui.styles import stylesheet
 from ds4chat.ui.text import fit, one_line
-from ds4chat.ui.widgets.session_list import Row
 from ds4chat.ui.wording import engine_words
 
 HINTS = (
     ("Enter", "send a message"),
     ("Ctrl+O", "find an earlier chat"),
+    ("Ctrl+F", "search in all chats"),
     ("F1", "all keys"),
 )
+
+INCOGNITO = ("This chat leaves nothing behind:", "no title, no text and no state on the disk.")
 
 WIDTH = 46
 
@@ -34,11 +37,12 @@ class Welcome(Widget):
         super().__init__(id=id)
         self._engine = EngineStatus()
         self._recent: Sequence[Row] = ()
+        self._incognito = False
 
-    def set_state(self, engine: EngineStatus, recent: Sequence[Row]) -> None:
+    def set_state(self, engine: EngineStatus, recent: Sequence[Row], *, incognito: bool = False) -> None:
         recent = tuple(recent[:5])
-        if (engine, recent) != (self._engine, self._recent):
-            self._engine, self._recent = engine, recent
+        if (engine, recent, incognito) != (self._engine, self._recent, self._incognito):
+            self._engine, self._recent, self._incognito = engine, recent, incognito
             self.refresh()
 
     def _lines(self, width: int) -> list[list[tuple[str, Style]]]:
@@ -52,9 +56,11 @@ class Welcome(Widget):
             [(fit("ds4chat", width), name)],
             [(fit(words, width), alarm if failed else text)],
             [],
+            *([(fit(line, width), text)] for line in INCOGNITO if self._incognito),
+            *([[]] if self._incognito else []),
             *([(fit(keys, 9), key), (fit(what, width - 9), text)] for keys, what in HINTS),
         ]
-        if self._recent:
+        if self._recent and not self._incognito:
             lines += [[], [(fit("Recent", width), faint)]]
             for number, row in enumerate(self._recent, 1):
                 title = fit(one_line(row.title), width - 10)

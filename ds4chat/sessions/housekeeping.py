@@ -1,0 +1,57 @@
+"""What is done beside the chat: the trash is emptied for good, and an update of the engine is said.
+
+Must not know: the engine child, the screen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ds4chat.engine.protocol import Forget
+from ds4chat.engine.spawn import updated_from
+from ds4chat.sessions import events as ev
+from ds4chat.sessions.engine_host import EngineHost
+from ds4chat.sessions.shelf import Shelf
+
+KEEP_SECONDS = 24 * 3600.0
+"""How long what another process deleted and never emptied (it was killed) stays in the trash."""
+
+
+class Housekeeping:
+    """One run's."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        host: EngineHost,
+        emit: Callable[[ev.ManagerEvent], None],
+        memo: Path,
+    ) -> None:
+        """`memo` remembers the engine's version."""
+        self._shelf, self._host, self._emit, self._memo = shelf, host, emit, memo
+        self._done = False
+
+    def engine_is_ready(self) -> None:
+        """Once a run: say that checkpoints are of no use any more, take away what was left in the trash."""
+        if self._done or not self._shelf.save:
+            return
+        self._done = True
+        updated = updated_from(self._memo)
+        if updated is not None and self._shelf.db.all_spans():
+            what = "The engine was updated ({} to {})".format(*updated)
+            text = f"{what}: each chat is computed once more when it is opened next."
+            self._emit(ev.EngineNotice(text))
+        self._forget_all(self._shelf.leftovers(time.time() - KEEP_SECONDS))
+
+    def empty_trash(self) -> None:
+        """Delete for good what was deleted in this run. Without an engine only what has no checkpoints: those would
+        stay and be nobody's, so that a later start deletes the session with them."""
+        self._forget_all(self._shelf.empty_trash(with_spans=self._host.is_ready))
+
+    def _forget_all(self, emptied: dict[str, list[str]]) -> None:
+        if emptied:
+            keep = self._shelf.db.all_spans()
+            for session_id, spans in emptied.items():
+                self._host.send(Forget(session_id, spans, keep))

@@ -1,0 +1,41 @@
+"""The footer: the keys that do something now."""
+
+from __future__ import annotations
+
+from textual.screen import Screen
+from textual.widgets import Footer
+
+
+class KeyFooter(Footer):
+    """Textual's footer, made anew only when it would show something else.
+
+    Textual says that bindings may have changed at every move of the focus and with every event of a turn, and its
+    footer makes all keys again each time: a good part of what a start, or a step through the messages, costs.
+    """
+
+    DEFAULT_CSS = ""
+
+    def __init__(self) -> None:
+        super().__init__(compact=True, show_command_palette=False)
+        self._shown: tuple[object, ...] | None = None
+        self._asked = False
+
+    def bindings_changed(self, screen: Screen[object]) -> None:
+        self._bindings_ready = True
+        if self._asked or not self.is_attached or screen is not self.screen or not screen.app.app_focus:
+            return
+        self._asked = True
+        self.call_after_refresh(self._renew)
+
+    async def _renew(self) -> None:
+        self._asked = False
+        if not self.is_attached:
+            return
+        shown = tuple(
+            (binding.key, binding.description, binding.action, enabled, tooltip)
+            for _, binding, enabled, tooltip in self.screen.active_bindings.values()
+            if binding.show
+        )
+        if shown != self._shown:
+            self._shown = shown
+            await self.recompose()

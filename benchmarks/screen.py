@@ -4,8 +4,8 @@ Drives the program itself in a pseudo-terminal with a scripted engine child (`sc
 Textual app (a Markdown widget and a TextArea, `screen_parts/minimal.py`) in the same run, by turns:
 
 - start: from the start of the process to the first typed character on the screen.
-- stream: a Markdown reply of 20,000 characters with code and tables at 100 tokens a second: processor time of the screen's
-  process, how far what is shown is behind what arrived, and how long a typed character takes.
+- stream: a Markdown reply of 20,000 characters with code and tables at 100 tokens a second: processor time of the
+  screen's process, how far what is shown is behind what arrived, and how long a typed character takes.
 - long: a session of 5,000 messages: the time to its last message against an empty session's first character, and
   the memory it takes more.
 
@@ -102,7 +102,7 @@ class Bench:
             return running.until_takes_keys(READY), running.memory_mb
 
     def to_text(self, text: str, *args: str) -> tuple[float, float]:
-        """Seconds from the program's start to a text on the screen (`READY` is typed), and the memory a second later."""
+        """Seconds from the start to a text on the screen (`READY` is typed), and the memory a second later."""
         with self._running("program.py", *args) as running:
             took = running.until_takes_keys(READY) if text == READY else running.until_shown(text)
             deadline = time.monotonic() + 1

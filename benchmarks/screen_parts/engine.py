@@ -11,6 +11,8 @@ import threading
 import time
 from pathlib import Path
 
+from text import MARK, reply, tokens
+
 from ds4chat.engine.protocol import (
     Cancel,
     Done,
@@ -25,7 +27,6 @@ from ds4chat.engine.protocol import (
     decode_command,
     encode,
 )
-from text import MARK, reply, tokens
 
 TOKENS_PER_SECOND = float(os.environ.get("SCREEN_SPEED", "100"))
 

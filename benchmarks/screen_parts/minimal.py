@@ -16,6 +16,11 @@ from textual.containers import VerticalScroll
 from textual.widgets import Markdown, TextArea
 
 
+def note(marks: str) -> None:
+    """For the driver: when each mark was there to be shown."""
+    Path(os.environ["SCREEN_LOG"]).write_text(marks)
+
+
 class MinimalApp(App[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll():
@@ -35,17 +40,18 @@ class MinimalApp(App[None]):
         box, view = self.query_one(Markdown), self.query_one(VerticalScroll)
         view.anchor()
         stream, text, marked = Markdown.get_stream(box), "", 0
-        with Path(os.environ["SCREEN_LOG"]).open("w", buffering=1) as log:
-            began = time.monotonic()
-            for number, piece in enumerate(tokens(reply())):
-                await asyncio.sleep(max(0.0, began + number / speed - time.monotonic()))
-                text += piece
-                found = MARK.findall(text[-12:].encode())
-                if found and int(found[-1]) > marked:
-                    marked = int(found[-1])
-                    log.write(f"{marked} {time.monotonic():.6f}\n")
-                await stream.write(piece)
-            log.write(f"end {time.monotonic():.6f}\n")
+        left: list[str] = []
+        began = time.monotonic()
+        for number, piece in enumerate(tokens(reply())):
+            await asyncio.sleep(max(0.0, began + number / speed - time.monotonic()))
+            text += piece
+            found = MARK.findall(text[-12:].encode())
+            if found and int(found[-1]) > marked:
+                marked = int(found[-1])
+                left.append(f"{marked} {time.monotonic():.6f}\n")
+            await stream.write(piece)
+        # Before the last words are shown, which is when the file is read.
+        note("".join(left))
         await stream.stop()
 
 

@@ -126,6 +126,7 @@ def load_theme(path: Path) -> ChatTheme:
     return parse_theme(text, path)
 
 
+@functools.lru_cache(maxsize=64)
 def parse_theme(text: str, path: Path | None = None) -> ChatTheme:
     """A theme from the text of a file. Raises ThemeFileError."""
     try:

@@ -13,6 +13,7 @@ from importlib.metadata import version
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from ds4chat.ui.app import ChatApp
 from tests.ui.driving import THEMES
@@ -161,7 +162,7 @@ def test_the_switcher(snap_compare: Compare) -> None:
 
 def test_the_search(snap_compare: Compare) -> None:
     async def found(pilot: Pilot[str], app: ChatApp) -> None:
-        await pilot.pause(0.6)
+        await settle(pilot, lambda: "6 in 3" in str(app.screen.query_one("#search-state", Static).render()))
 
     assert shown(snap_compare, press("ctrl+f"), opened("SearchScreen"), write("high"), found)
 

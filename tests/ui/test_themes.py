@@ -387,7 +387,7 @@ class TestPicker:
     async def test_the_mouse_and_every_theme_work(self, manager: FakeManager) -> None:
         """Textual's own and those of the terminal's colours too."""
         session = manager.make("t", ["q", "# h\n\n```python\nx = 1\n```\n\n`a`"])
-        async with running(manager, session_id=session.id, size=(120, 60)) as chat:
+        async with running(manager, session_id=session.id, size=(80, 24)) as chat:
             await chat.pilot.press("alt+l")
             names = chat.app.screen.query_one(ThemeList)
             for index in range(len(chat.app.available_themes)):

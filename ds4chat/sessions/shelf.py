@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -33,6 +34,7 @@ class Shelf:
     def __init__(self, data_dir: Path, *, save: bool, on_failure: Callable[[str], None]) -> None:
         """Open the database. `on_failure` gets one sentence, once. Raises DatabaseError."""
         self._data_dir, self.save = data_dir, save
+        self._new_draft = data_dir / "draft.txt"
         self.db = Database(data_dir / "sessions.db" if save else ":memory:")
         self._on_failure: Callable[[str], None] | None = on_failure
         self._sessions: dict[str, Session] = {}
@@ -74,6 +76,8 @@ class Shelf:
         session.created = session.updated = time.time()
         self._sessions[session.id] = session
         (self._incognito if incognito else self._unsaved).add(session.id)
+        if not incognito:
+            session.draft = self._read_new_draft()
         self.opened_last = session.id
         return session
 
@@ -147,6 +151,7 @@ class Shelf:
             if self.save:
                 self._locks[session.id] = lock_session(self._data_dir, session.id, session.title)
             self._unsaved.discard(session.id)
+            self._write_new_draft("")
         self.db.add_message(session.id, message)
         session.append(message)
         session.updated = message.created
@@ -223,8 +228,35 @@ class Shelf:
             if session.draft == text:
                 return
             session.draft = text
-        if session_id not in self._read_only and session_id not in self._trash:
+        if session_id in self._unsaved:
+            self._write_new_draft(text)
+        elif session_id not in self._read_only and session_id not in self._trash:
             self.write(session_id, self.db.set_draft, session_id, text)
+
+    # A session that never had a message is in no database: its draft lies in a file of its own.
+
+    def _read_new_draft(self) -> str:
+        if not self.save:
+            return ""
+        try:
+            return clean_text(self._new_draft.read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            return ""
+
+    def _write_new_draft(self, text: str) -> None:
+        if not self.save:
+            return
+        try:
+            if not text:
+                self._new_draft.unlink(missing_ok=True)
+                return
+            temporary = self._new_draft.with_suffix(".tmp")
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                file.write(clean_text(text))
+            temporary.replace(self._new_draft)
+        except OSError as error:
+            log.warning("the draft of a new session is not kept: %s", error)
 
     # ---- the trash ----
 

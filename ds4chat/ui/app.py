@@ -30,6 +30,7 @@ from ds4chat.ui.screens.early_keys import EarlyKeys
 from ds4chat.ui.terminal import ChatDriver, let_go_of_dead_terminal, read_any_bytes, tell_alt_digits
 from ds4chat.ui.themes import theme_directories
 from ds4chat.ui.theming import ThemedApp
+from ds4chat.ui.turnstile import Turnstile
 
 if TYPE_CHECKING:
     from ds4chat.key_settings import KeySettings
@@ -115,6 +116,7 @@ class ChatApp(ThemedApp):
         self.failure: Exception | None = None
         """What ended the app, when it was not the user."""
         self._interrupted = float("-inf")
+        self._turnstile = Turnstile(self, super().on_event, self._is_writing)
         self.keymap: dict[str, str] = {}
         """Keys by the id of an action, where they are not as declared."""
         self.modal_keys = False
@@ -128,6 +130,21 @@ class ChatApp(ThemedApp):
 
     def get_default_screen(self) -> Screen[Any]:
         return self.chat
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            await self._turnstile.enter(event)
+        else:
+            await super().on_event(event)
+
+    def _is_writing(self) -> bool:
+        return self.screen is self.chat and self.focused is self.chat.prompt
+
+    def action_suspend_process(self) -> None:
+        """Stop the whole group of processes, as the terminal would: under `make` the shell waits for that."""
+        if self._driver is not None and self._driver.can_suspend:
+            self._suspend_signal()
+            os.killpg(0, signal.SIGTSTP)
 
     def on_mount(self) -> None:
         self._catch_signals()

@@ -52,5 +52,7 @@ def switcher(chat: Chat) -> SessionList:
 async def burst(chat: Chat, *keys: str) -> None:
     """Keys that arrive in one read of the terminal."""
     for key in keys:
-        chat.app.post_message(events.Key(key, key if len(key) == 1 else {"space": " "}.get(key)))
+        chat.app.post_message(
+            events.Key(key, key if len(key) == 1 else {"space": " ", "full_stop": "."}.get(key))
+        )
     await chat.pilot.pause()

@@ -25,6 +25,7 @@ from tests.support.program import Program
 from tests.support.terminal import Terminal, ctrl
 from tests.ui.driving import Chat, running
 from tests.ui.fake_manager import FakeManager
+from tests.ui.lists import burst
 
 START, END = "\x1b[200~", "\x1b[201~"
 
@@ -342,3 +343,42 @@ class TestInARealTerminal:
             terminal.until("▌ You")
             colours = set(re.findall(rb"[34]8;2;(\d+);(\d+);(\d+)", terminal.raw))
             assert all(red == green == blue for red, green, blue in colours)
+
+
+class TestBursts:
+    """Keys that come faster than the screen acts on them."""
+
+    async def test_text_typed_over_a_chosen_message_goes_to_the_box_whole(self, manager: FakeManager) -> None:
+        session = manager.make("t", ["q", "a"])
+        async with running(manager, session_id=session.id) as chat:
+            await burst(chat, "tab")
+            await chat.until(lambda: chat.transcript.chosen is not None)
+            text = "Tell me a very long story about a dragon."
+            await burst(chat, *("space" if c == " " else "full_stop" if c == "." else c for c in text))
+            await chat.until(lambda: chat.prompt.text == text)
+            assert len(session.path()) == 2
+
+    async def test_a_choice_and_what_follows_in_one_burst(self, manager: FakeManager) -> None:
+        session = manager.make("t", ["first", "a", "second", "b"])
+        async with running(manager, session_id=session.id) as chat:
+            await burst(chat, "tab", "home", "e", "x", "y")
+            await chat.until(lambda: chat.prompt.text == "firstxy")
+            assert chat.screen.editing == session.path()[0].id
+
+    async def test_a_deleted_turn_and_words_behind_it(self, manager: FakeManager) -> None:
+        session = manager.make("t", ["first", "a", "second", "b"])
+        async with running(manager, session_id=session.id) as chat:
+            await burst(chat, "tab", "d", "escape", "h", "i")
+            await chat.until(lambda: chat.prompt.text == "hi")
+            assert [m.text for m in session.path()] == ["first", "a"]
+
+    @pytest.mark.parametrize("key", ["tab", "f2"])
+    async def test_a_paste_goes_to_the_box_wherever_the_focus_is(
+        self, manager: FakeManager, key: str
+    ) -> None:
+        session = manager.make("t", ["q", "a"])
+        async with running(manager, session_id=session.id) as chat:
+            await chat.pilot.press(key)
+            await chat.until(lambda: chat.app.focused is not chat.prompt)
+            chat.app.post_message(events.Paste("pasted\rtext"))
+            await chat.until(lambda: chat.prompt.text == "pasted\ntext")

@@ -18,7 +18,7 @@ from ds4chat.ui.commands import Slash, find, read
 from ds4chat.ui.keys import key
 from ds4chat.ui.messages import PromptSubmitted, SuggestionChosen, SuggestionsChanged
 from ds4chat.ui.text import one_line
-from ds4chat.ui.widgets.prompt_box import PromptBox
+from ds4chat.ui.widgets.prompt_box import PromptBox, pasted
 from ds4chat.ui.widgets.suggestion_list import SuggestionList
 
 KEYS = [
@@ -124,9 +124,16 @@ class WritingActions(CommandActions, EditingActions):
             and self.focused is self.transcript
             and not self._is_bound(event.key)
         ):
-            self.prompt.focus()
+            self.set_focus(self.prompt)
             self.prompt.insert(event.character)
             event.stop()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """What is pasted elsewhere goes to the prompt box too."""
+        if self.focused is not self.prompt:
+            event.stop()
+            self.set_focus(self.prompt)
+            self.prompt.insert(pasted(event.text))
 
     def _is_bound(self, key: str) -> bool:
         """Whether a letter is a key here, as in the vim preset, or of a chosen message."""

@@ -89,7 +89,7 @@ class PromptBox(TextArea):
         """Pasted line ends become newlines, and control characters visible: the terminal must not obey
         them.
         """
-        event.text = visible(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        event.text = pasted(event.text)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The page keys scroll the transcript, which is longer than this box; F6 and F7 are the screen's."""
@@ -229,6 +229,11 @@ class PromptBox(TextArea):
         if run and suggestion.run:
             self.close_suggestions()
             self.action_submit()
+
+
+def pasted(text: str) -> str:
+    """Pasted text as it goes into the box."""
+    return visible(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 SUGGESTING = frozenset({"up", "down", "tab", "enter", "escape"})

@@ -6,7 +6,6 @@ An edited file repaints at once; a new one can be chosen; a bad one is told once
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -88,23 +87,33 @@ class ThemedApp(App[str]):
     async def _watch_folder(self, directory: Path) -> None:
         """Read a folder's themes again whenever a file in it changes."""
         awatch: Any = (await asyncio.to_thread(__import__, "watchfiles")).awatch
+        polls = False
         while True:
             while not self.shelf.has(directory):  # noqa: ASYNC110 - nobody tells of a folder that is made
                 await asyncio.sleep(LOOK_SECONDS)
-            with contextlib.suppress(FileNotFoundError):
-                # Now and then without a change: some file systems tell of none, and the first may come too early.
-                changes = awatch(
-                    directory,
-                    step=30,
-                    debounce=300,
-                    recursive=False,
-                    rust_timeout=LOOK_MS,
-                    yield_on_timeout=True,
-                )
+            # Now and then without a change: some file systems tell of none, and the first may come too early.
+            changes = awatch(
+                directory,
+                step=30,
+                debounce=300,
+                recursive=False,
+                rust_timeout=LOOK_MS,
+                yield_on_timeout=True,
+                force_polling=polls,
+            )
+            try:
                 async for _ in changes:
                     self._reload_themes()
                     if not self.shelf.has(directory):
                         break
+            except FileNotFoundError:
+                continue
+            except Exception as error:
+                if polls:
+                    raise
+                # A system has few watchers for all its programs.
+                log.warning("%s is looked at again and again: %s", directory, error)
+                polls = True
 
     def _reload_themes(self) -> None:
         changed, failures = self.shelf.reload()

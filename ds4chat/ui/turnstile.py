@@ -20,8 +20,11 @@ PLAIN = frozenset({"backspace", "delete", "left", "right", "up", "down", "home",
 """Keys that leave the focus where it is, besides letters, while something is being written."""
 
 
-LONGEST_SECONDS = 0.1
-"""Time a key may take before the next is let through all the same."""
+LOOK_SECONDS = 0.05
+"""How often it is looked whether the widget a key was last given to is still there to pass it on."""
+
+LONGEST_LOOKS = 20
+"""After so many the next key is let through all the same."""
 
 
 class Turnstile:
@@ -36,6 +39,9 @@ class Turnstile:
         self._passing = 0
         """Number of the key that is under way, 0 for none."""
         self._last = 0
+        self._at: MessagePump = app
+        """Where it is now, and where it goes from there."""
+        self._path: list[MessagePump] = []
 
     async def enter(self, event: events.Key) -> None:
         """A key has arrived."""
@@ -53,17 +59,32 @@ class Turnstile:
         try:
             await self._let_in(event)
         finally:
-            # A widget that goes takes what was in its queue along.
-            self._app.set_timer(LONGEST_SECONDS, partial(self._next, number))
             self._follow([*focused.ancestors_with_self], number)
+            self._app.set_timer(LOOK_SECONDS, partial(self._look, number, LONGEST_LOOKS))
 
     def _follow(self, path: list[MessagePump], number: int) -> None:
         """Go the way of the key, from queue to queue, so as to arrive behind it."""
+        if number != self._passing:
+            return
         while path:
-            if path.pop(0).call_later(self._follow, path, number):
+            self._at, self._path = path[0], path[1:]
+            if self._at.call_later(self._follow, self._path, number):
                 return
+            path = self._path
         # The action a key brought about may have asked for more, which is done first.
+        self._at, self._path = self._app, []
         self._app.call_later(self._next, number)
+
+    async def _look(self, number: int, left: int) -> None:
+        """A widget that goes takes what was in its queue along."""
+        if number != self._passing:
+            return
+        if left == 0:
+            await self._next(number)
+            return
+        if not self._at.is_running:
+            self._follow(self._path, number)
+        self._app.set_timer(LOOK_SECONDS, partial(self._look, number, left - 1))
 
     async def _next(self, number: int) -> None:
         if number != self._passing:

@@ -57,7 +57,7 @@ def saved(program: Program, session: str) -> dict[str, Any]:
 def command(walk: Window, text: str) -> None:
     """A slash command, run whatever the list above the prompt box offers."""
     walk.type(text)
-    walk.until(text.replace("/", "/"))
+    walk.until(text)
     walk.type(ENTER)
 
 

@@ -163,6 +163,7 @@ def test_the_switcher(snap_compare: Compare) -> None:
 def test_the_search(snap_compare: Compare) -> None:
     async def found(pilot: Pilot[str], app: ChatApp) -> None:
         await settle(pilot, lambda: "6 in 3" in str(app.screen.query_one("#search-state", Static).render()))
+        await pilot.pause(0.8)
 
     assert shown(snap_compare, press("ctrl+f"), opened("SearchScreen"), write("high"), found)
 

@@ -116,7 +116,7 @@ class ChatApp(ThemedApp):
         self.failure: Exception | None = None
         """What ended the app, when it was not the user."""
         self._interrupted = float("-inf")
-        self._turnstile = Turnstile(self, super().on_event, self._is_writing)
+        self._turnstile = Turnstile(self, self._let_in, self._is_writing)
         self.keymap: dict[str, str] = {}
         """Keys by the id of an action, where they are not as declared."""
         self.modal_keys = False
@@ -134,6 +134,13 @@ class ChatApp(ThemedApp):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key) and not event.is_forwarded:
             await self._turnstile.enter(event)
+        else:
+            await super().on_event(event)
+
+    async def _let_in(self, event: events.Key) -> None:
+        # A dialog that opens or closes keeps keys; a widget of it that goes would take them along.
+        if isinstance(self.screen, EarlyKeys) and self.screen.is_waiting:
+            self.screen.take_key(event)
         else:
             await super().on_event(event)
 

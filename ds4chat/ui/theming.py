@@ -60,11 +60,15 @@ class ThemedApp(App[str]):
     def load_all_themes(self) -> None:
         """Read the other themes, say what is wrong with files, and watch the user's folders from now on."""
         failures = list(self.shelf.failures)
-        _, more = self.shelf.reload()
+        changed, more = self.shelf.reload()
         self._register_themes()
         self._tell_failures([*failures, *more])
         if self._wanted_theme in self.available_themes:
+            # It may have been edited since it was read for the first paint.
+            again = self.theme == self._wanted_theme and self.theme in changed
             self.theme = self._wanted_theme
+            if again:
+                self._watch_theme(self.theme)
         else:
             text = f'There is no theme "{self._wanted_theme}"; Alt+L lists those there are.'
             self.notify(text, severity="warning", markup=False)

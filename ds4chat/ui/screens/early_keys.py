@@ -11,7 +11,7 @@ from textual.widget import Widget
 Result = TypeVar("Result")
 
 
-CLOSING_SECONDS = 0.05
+CLOSING_SECONDS = 0.5
 """A dialog that is still there so long after Enter or Esc has not closed."""
 
 

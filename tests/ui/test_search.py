@@ -90,7 +90,7 @@ class TestSearch:
             await chat.pilot.press("ctrl+f")
             assert "as you type" in state(chat)
             await chat.pilot.press("enter", *"zebra", "enter")
-            assert "Nothing found for “zebra”" in state(chat)
+            await chat.until(lambda: "Nothing found for “zebra”" in state(chat))
             assert isinstance(chat.app.screen, SearchScreen)
 
     async def test_a_search_that_fails_says_so(self, manager: FakeManager) -> None:

@@ -191,6 +191,7 @@ async def test_a_theme_switch_in_mid_stream_repaints_everything(manager: FakeMan
             return {segment.style.bgcolor for strip in strips for segment in strip if segment.style}
 
         dark = colours()
+        await chat.until(lambda: "paper" in chat.app.available_themes)
         chat.app.theme = "paper"
         manager.stream("three")
         await chat.until(lambda: not (colours() & dark))
@@ -297,6 +298,7 @@ async def test_the_reader_keeps_the_place_at_a_resize_and_a_theme_switch(manager
         assert entry is not None
         chat.transcript.scroll_to_line(chat.transcript.span_of(entry)[0])  # type: ignore[index]
         await chat.until(lambda: "mark31" in chat.lines()[1])
+        await chat.until(lambda: "paper" in chat.app.available_themes)
         chat.app.theme = "paper"
         await chat.until(lambda: "mark31" in chat.lines()[1])
         for size in ((50, 24), (120, 40), (40, 10), (80, 24)):
@@ -315,6 +317,7 @@ async def test_code_still_open_when_the_stream_ends_and_a_theme_switch_in_betwee
         manager.begin()
         manager.stream("<think>hm</think>Sure:\n\n```python\ndef f():\n")
         await chat.until_shown("def f():")
+        await chat.until(lambda: "paper" in chat.app.available_themes)
         chat.app.theme = "paper"
         manager.stream("    return 1\n\n[bold]x[/bold]")
         manager.finish("stopped")

@@ -146,14 +146,13 @@ def _metas(hint: Any) -> list[Any]:
     return [meta for part in typing.get_args(hint) for meta in _metas(part)]
 
 
-def load_config(path: Path) -> Config:
-    """Read config.toml; defaults when there is no such file. Raises UsageError naming file, key and allowed
-    values."""
+def read_tree(path: Path) -> tuple[str, dict[str, Any]]:
+    """The file's text and values; empty when there is none. Raises UsageError when it is not TOML."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
-        return Config()
+        return "", {}
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
@@ -162,11 +161,18 @@ def load_config(path: Path) -> Config:
     if len(data) > MAX_FILE_BYTES:
         raise UsageError(f"The configuration {path} is larger than 1 MB: make it smaller or move it away.")
     try:
-        tree = tomllib.loads(data.decode("utf-8-sig"))
+        text = data.decode("utf-8-sig")
+        return text, tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"The configuration {path} is not TOML ({short(str(error))}): mend it there."
         ) from None
+
+
+def load_config(path: Path) -> Config:
+    """Read config.toml; defaults when there is no such file. Raises UsageError naming file, key and allowed
+    values."""
+    _, tree = read_tree(path)
     try:
         config = msgspec.convert(tree, Config)
     except msgspec.ValidationError as error:

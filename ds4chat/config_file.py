@@ -10,35 +10,10 @@ import re
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any
 
-from ds4chat.config import MAX_FILE_BYTES, parse_setting
+from ds4chat.config import parse_setting, read_tree
 from ds4chat.errors import UsageError
-from ds4chat.personas import write_private
-from ds4chat.validation import short
-
-
-def read_tree(path: Path) -> tuple[str, dict[str, Any]]:
-    """The file's text and values; empty when there is none. Raises UsageError when it is not TOML."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError:
-        return "", {}
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(
-            f"The configuration {path} cannot be read ({reason}): mend it or move it away."
-        ) from None
-    if len(data) > MAX_FILE_BYTES:
-        raise UsageError(f"The configuration {path} is larger than 1 MB: make it smaller or move it away.")
-    try:
-        text = data.decode("utf-8-sig")
-        return text, tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"The configuration {path} is not TOML ({short(str(error))}): mend it there."
-        ) from None
+from ds4chat.files import write_private
 
 
 def save_setting(path: Path, section: str, key: str, text: str | None) -> None:

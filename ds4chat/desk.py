@@ -21,7 +21,6 @@ from ds4chat.ui.desk import CheckpointReport, CheckpointRow, ConfigRow, ModelCho
 
 if TYPE_CHECKING:
     from ds4chat.checkpoints.inventory import Stock
-    from ds4chat.model_places import Found
     from ds4chat.personas import Persona
     from ds4chat.sessions.database import Database
 
@@ -49,7 +48,7 @@ class FileDesk:
         starter = paths.starter_model()
         current = self._current_model()
         found = find_models(self._paths.models_dir, starter)
-        choices = [self._choice(item, current) for item in found]
+        choices = [self._look(item.path, item.place, current, item.name) for item in found]
         listed = {os.path.realpath(choice.path) for choice in choices}
         if current and os.path.realpath(current) not in listed:
             choices.insert(0, self._look(Path(current), "configured", current))
@@ -69,9 +68,6 @@ class FileDesk:
                 )
             )
         return ""
-
-    def _choice(self, item: Found, current: str) -> ModelChoice:
-        return self._look(item.path, item.place, current, item.name)
 
     def _look(self, path: Path, place: str, current: str, name: str = "") -> ModelChoice:
         from ds4chat.gguf_header import Header, quantization_in, read_header
@@ -239,8 +235,7 @@ class FileDesk:
     def config_rows(self) -> list[ConfigRow]:
         import msgspec
 
-        from ds4chat.config import allowed_values
-        from ds4chat.config_file import read_tree
+        from ds4chat.config import allowed_values, read_tree
 
         setup = self._now()
         _, tree = read_tree(self._paths.config_file)

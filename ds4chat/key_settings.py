@@ -6,10 +6,10 @@ such a key is not known here: see `ui.keymap`.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ds4chat.config import read_tree
 from ds4chat.errors import UsageError
 from ds4chat.validation import short
 
@@ -30,15 +30,8 @@ class KeySettings:
 
 
 def load_key_settings(path: Path) -> KeySettings:
-    """Read [keys]; empty without a file. `load_config` has read the file before, and told what is wrong with it.
-
-    Raises UsageError naming file and key.
-    """
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError):
-        return KeySettings(path)
-    table = tree.get("keys", {})
+    """Read [keys]; empty without a file. Raises UsageError naming file and key."""
+    table = read_tree(path)[1].get("keys", {})
     keys: dict[str, str] = {}
     preset = ""
     for name, value in table.items() if isinstance(table, dict) else ():

@@ -8,9 +8,7 @@ screen, sessions, the engine.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import tempfile
 import tomllib
 import unicodedata
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from msgspec import Meta
 
 from ds4chat.config import SESSION_KEYS, check_params
 from ds4chat.errors import UsageError
+from ds4chat.files import write_private
 from ds4chat.validation import explain, short
 
 Params = dict[str, float | int | str | bool | None]
@@ -215,20 +214,3 @@ def _free(folder: Path, name: str) -> Path:
     taken = {path.name.casefold() for path in folder.glob("*.toml")} if folder.is_dir() else set()
     candidates = (f"{stem}.toml", *(f"{stem}-{n}.toml" for n in range(2, MAX_FILES + 2)))
     return folder / next(file for file in candidates if file.casefold() not in taken)
-
-
-def write_private(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace a file as a whole, so that a crash leaves the old one or the new one. Raises OSError."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(number, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise

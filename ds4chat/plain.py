@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 from ds4chat.errors import Ds4chatError, EngineError
 from ds4chat.plain_commands import PlainCommands
 from ds4chat.plain_input import LineReader
-from ds4chat.printing import visible
+from ds4chat.printing import FAILURE_GRACE_SECONDS, visible
 from ds4chat.sessions.events import (
     ContextRestored,
     EngineChanged,
@@ -44,8 +44,6 @@ AGAIN_SECONDS = 2.0
 
 PROGRESS_SECONDS = 3.0
 """Between two lines about a long prompt: a screen reader reads each of them out."""
-
-FAILURE_GRACE_SECONDS = 1.0
 
 ENDS = {
     "stopped": "stopped; /continue goes on",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ds4chat.errors import UsageError
-from ds4chat.sessions.session import Message, Session, clean_title, is_unfinished
+from ds4chat.sessions.session import Session, clean_title, is_unfinished
 from ds4chat.ui.command_arguments import branch_of, message_of, one_of, session_of, setting, tags_of
 from ds4chat.ui.commands import COMMANDS, PARAMETERS, Slash, find, unknown
 from ds4chat.ui.wording import age
@@ -77,7 +77,7 @@ class PlainCommands(ABC):
     def describe(self) -> None:
         """Say which chat this is."""
         session = self.session
-        path = self._path()
+        path = self.session.path()
         if not path:
             incognito = self.manager.is_incognito(session.id)
             self.line("A new chat that leaves nothing behind." if incognito else "A new chat.")
@@ -88,9 +88,6 @@ class PlainCommands(ABC):
         )
         if is_unfinished(path):
             self.line("The last reply was cut off, or there is none yet: /continue goes on.")
-
-    def _path(self) -> list[Message]:
-        return [message for message in self.session.path() if not message.hidden]
 
     # -- sessions
 
@@ -211,7 +208,7 @@ class PlainCommands(ABC):
     # -- messages
 
     def do_show(self, number: str) -> None:
-        path = self._path()
+        path = self.session.path()
         chosen = [message_of(self.session, number)] if number else path
         for message in chosen:
             who = "You" if message.role == "user" else message.model or "Reply"
@@ -243,7 +240,7 @@ class PlainCommands(ABC):
     def do_branch(self, argument: str) -> None:
         message = branch_of(self.session, argument)
         self.manager.choose_branch(self.session.id, message.id)
-        self.do_show(str([m.id for m in self._path()].index(message.id) + 1))
+        self.do_show(str([m.id for m in self.session.path()].index(message.id) + 1))
 
     def do_drop(self, number: str) -> None:
         session_id = self.session.id

@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from ds4chat.engine.llama import Context, DecodeError
+from ds4chat.engine.memo import read_memo, write_memo
 from ds4chat.errors import CheckpointError
 
 log = logging.getLogger(__name__)
@@ -38,23 +39,19 @@ class Ability(msgspec.Struct, frozen=True):
     rewinds: bool
 
 
-class _Memory(msgspec.Struct):
-    """The file's content."""
-
-    abilities: dict[str, Ability] = {}
-
-
 def ability(context: Context, key: str, memo: Path | None) -> Ability:
     """The model's ability: as remembered under `key`, else by probing. The context is empty afterwards."""
-    known = _read(memo)
-    found = known.abilities.get(key)
-    if found is None:
+    known = read_memo(memo)
+    abilities = known.get("abilities")
+    abilities = abilities if isinstance(abilities, dict) else {}
+    try:
+        return msgspec.convert(abilities[key], Ability)
+    except (KeyError, msgspec.ValidationError):
         began = time.perf_counter()
         found = probe(context)
         log.info("probed in %.0f ms: %s", 1000 * (time.perf_counter() - began), found)
-        known.abilities[key] = found
-        _write(memo, known)
-    return found
+        write_memo(memo, known | {"abilities": abilities | {key: msgspec.to_builtins(found)}})
+        return found
 
 
 def probe(context: Context) -> Ability:
@@ -144,23 +141,3 @@ def _rewinds(context: Context, tokens: Sequence[int], fresh: bytes) -> bool:
         log.info("the probe's state was not cut back: %s", error)
         return False
     return context.logits() == fresh
-
-
-def _read(memo: Path | None) -> _Memory:
-    if memo is None:
-        return _Memory()
-    try:
-        return msgspec.json.decode(memo.read_bytes(), type=_Memory)
-    except (OSError, msgspec.DecodeError):
-        return _Memory()
-
-
-def _write(memo: Path | None, memory: _Memory) -> None:
-    if memo is None:
-        return
-    temporary = memo.with_name(memo.name + ".tmp")
-    try:
-        temporary.write_bytes(msgspec.json.encode(memory))
-        temporary.replace(memo)
-    except OSError as error:
-        log.warning("%s could not be written: %s", memo, error)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from pathlib import Path
+
+from ds4chat.engine.memo import read_memo, write_memo
 
 log = logging.getLogger(__name__)
 
@@ -27,37 +28,22 @@ def child_environment() -> dict[str, str]:
 
 def is_plain(memo: Path | None) -> bool:
     """Whether the memo, a small JSON file, says that this build's special code does not run on this processor."""
-    return memo is not None and _memories(memo).get("no_extra_buffers") == _build()
+    return read_memo(memo).get("no_extra_buffers") == _build()
 
 
 def remember_plain(memo: Path | None) -> None:
     """Note that a load with this build's special code ended by an illegal instruction."""
-    if memo is not None:
-        _remember(memo, no_extra_buffers=_build())
+    write_memo(memo, read_memo(memo) | {"no_extra_buffers": _build()})
 
 
 def updated_from(memo: Path) -> tuple[str, str] | None:
     """The engine's version at the last call and now, when they differ; None too when there was none before."""
-    before, now = _memories(memo).get("build"), _build()
+    known, now = read_memo(memo), _build()
+    before = known.get("build")
     if before == now:
         return None
-    _remember(memo, build=now)
+    write_memo(memo, known | {"build": now})
     return (before, now) if isinstance(before, str) else None
-
-
-def _memories(memo: Path) -> dict[str, object]:
-    try:
-        found = json.loads(memo.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _remember(memo: Path, **values: object) -> None:
-    try:
-        memo.write_text(json.dumps(_memories(memo) | values))
-    except OSError as error:
-        log.warning("%s could not be written: %s", memo, error)
 
 
 def _build() -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import os
 from pathlib import Path
 
 import xxhash
+
+from ds4chat.engine.memo import read_memo, write_memo
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ def weights_hash(path: Path, memo: Path | None = None) -> bytes:
 
 @functools.lru_cache(maxsize=64)
 def _hash(path: Path, known: tuple[int, ...], memo: Path | None) -> bytes:
-    name, memories = str(path), _read(memo)
+    name, memories = str(path), read_memo(memo)
     kept = memories.get(name)
     if isinstance(kept, dict) and kept.get("known") == list(known):
         try:
@@ -48,26 +49,5 @@ def _hash(path: Path, known: tuple[int, ...], memo: Path | None) -> bytes:
             state.update(piece)
     memories.pop(name, None)
     memories[name] = {"known": list(known), "hash": state.hexdigest()}
-    _write(memo, dict(list(memories.items())[-_MEMORIES:]))
+    write_memo(memo, dict(list(memories.items())[-_MEMORIES:]))
     return state.digest()
-
-
-def _read(memo: Path | None) -> dict[str, object]:
-    if memo is None:
-        return {}
-    try:
-        memories = json.loads(memo.read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return memories if isinstance(memories, dict) else {}
-
-
-def _write(memo: Path | None, memories: dict[str, object]) -> None:
-    if memo is None:
-        return
-    temporary = memo.with_name(f"{memo.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(json.dumps(memories))
-        temporary.replace(memo)
-    except OSError as error:
-        log.warning("%s could not be written: %s", memo, error)

@@ -188,6 +188,10 @@ class SessionManager:
         """Keep what is typed and not sent in `Session.draft`."""
         self._shelf.save_draft(session_id, text)
 
+    def kept_draft(self) -> str:
+        """What was typed in a session that never had a message, in this run or an earlier one; "" for nothing."""
+        return self._shelf.kept_draft()
+
     def delete_session(self, session_id: str) -> None:
         """Delete a session; until this process closes it can be brought back, then it goes with the checkpoints only it
         stands on. Raises SessionLockedError, UsageError."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
 from ds4chat.errors import DatabaseError, SessionLockedError, SessionNotFoundError, UsageError
+from ds4chat.files import write_private
 from ds4chat.sessions.database import Database
 from ds4chat.sessions.locks import SessionLock, lock_session
 from ds4chat.sessions.session import Message, Session, clean_tags, clean_text, clean_title, title_from
@@ -76,8 +76,6 @@ class Shelf:
         session.created = session.updated = time.time()
         self._sessions[session.id] = session
         (self._incognito if incognito else self._unsaved).add(session.id)
-        if not incognito:
-            session.draft = self._read_new_draft()
         self.opened_last = session.id
         return session
 
@@ -151,7 +149,6 @@ class Shelf:
             if self.save:
                 self._locks[session.id] = lock_session(self._data_dir, session.id, session.title)
             self._unsaved.discard(session.id)
-            self._write_new_draft("")
         self.db.add_message(session.id, message)
         session.append(message)
         session.updated = message.created
@@ -229,13 +226,14 @@ class Shelf:
                 return
             session.draft = text
         if session_id in self._unsaved:
-            self._write_new_draft(text)
+            self._keep_draft(text)
         elif session_id not in self._read_only and session_id not in self._trash:
             self.write(session_id, self.db.set_draft, session_id, text)
 
     # A session that never had a message is in no database: its draft lies in a file of its own.
 
-    def _read_new_draft(self) -> str:
+    def kept_draft(self) -> str:
+        """What was typed in a session that never had a message, by this process or the one before; "" for nothing."""
         if not self.save:
             return ""
         try:
@@ -243,18 +241,14 @@ class Shelf:
         except OSError:
             return ""
 
-    def _write_new_draft(self, text: str) -> None:
+    def _keep_draft(self, text: str) -> None:
         if not self.save:
             return
         try:
-            if not text:
+            if text:
+                write_private(self._new_draft, clean_text(text))
+            else:
                 self._new_draft.unlink(missing_ok=True)
-                return
-            temporary = self._new_draft.with_suffix(".tmp")
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(clean_text(text))
-            temporary.replace(self._new_draft)
         except OSError as error:
             log.warning("the draft of a new session is not kept: %s", error)
 

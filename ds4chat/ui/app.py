@@ -31,6 +31,7 @@ from ds4chat.ui.terminal import ChatDriver, let_go_of_dead_terminal, read_any_by
 from ds4chat.ui.themes import theme_directories
 from ds4chat.ui.theming import ThemedApp
 from ds4chat.ui.turnstile import Turnstile
+from ds4chat.ui.widgets.prompt_box import PromptBox
 
 if TYPE_CHECKING:
     from ds4chat.key_settings import KeySettings
@@ -145,7 +146,8 @@ class ChatApp(ThemedApp):
             await super().on_event(event)
 
     def _is_writing(self) -> bool:
-        return self.screen is self.chat and self.focused is self.chat.prompt
+        # By its kind: keys come before the screen knows its parts.
+        return self.screen is self.chat and isinstance(self.focused, PromptBox)
 
     def action_suspend_process(self) -> None:
         """Stop the whole group of processes, as the terminal would: under `make` the shell waits for that."""

@@ -75,7 +75,7 @@ def session_of(words: str, infos: Sequence[SessionInfo]) -> str:
 
 def message_of(session: Session, argument: str, role: str = "") -> Message:
     """Message number N of the chat as it is shown, from 1; without a number the last one (of that role)."""
-    path = [message for message in session.path() if not message.hidden]
+    path = session.path()
     if not argument:
         for message in reversed(path):
             if not role or message.role == role:

@@ -112,7 +112,7 @@ class ThemedApp(App[str]):
                         break
             except FileNotFoundError:
                 continue
-            except Exception as error:
+            except (OSError, RuntimeError) as error:
                 if polls:
                     raise
                 # A system has few watchers for all its programs.

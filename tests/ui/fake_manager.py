@@ -57,6 +57,8 @@ class FakeManager:
         self.closed = False
         self.auto_ready = True
         self.close_gate: asyncio.Event | None = None
+        self.new_draft = ""
+        """What an earlier run left of a chat that was never sent to."""
         self._status = EngineStatus(model=MODEL)
         self._listeners: list[Callable[[ManagerEvent], None]] = []
         self._read_only: set[str] = set()
@@ -194,6 +196,9 @@ class FakeManager:
     def save_draft(self, session_id: str, text: str) -> None:
         if session_id in self.sessions:
             self.sessions[session_id].draft = text
+
+    def kept_draft(self) -> str:
+        return self.new_draft
 
     def restore_ms(self, info: SessionInfo) -> float | None:
         return info.stored_bytes / RESTORE_BYTES_PER_MS if info.stored_bytes else None

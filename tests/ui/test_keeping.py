@@ -66,6 +66,13 @@ class TestDrafts:
             chat.screen.open(one.id)
             assert chat.prompt.text == "for one"
 
+    async def test_what_was_typed_in_a_new_chat_is_there_in_the_next_run(self, manager: FakeManager) -> None:
+        manager.new_draft = "from the run before"
+        async with running(manager) as chat:
+            assert chat.prompt.text == "from the run before"
+            await chat.pilot.press("alt+n")
+            assert chat.prompt.text == ""
+
     async def test_saved_while_typing(self, manager: FakeManager, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("ds4chat.ui.screens.viewing.DRAFT_SECONDS", 0.05)
         session = manager.make("One", ["a", "b"])

@@ -127,6 +127,22 @@ def test_the_terminals_title_is_given_back(terminal: Terminal) -> None:
     assert terminal.output.rfind(b"\x1b[23;2t") > terminal.output.rfind(b"\x1b]2;")
 
 
+def test_keys_pressed_while_the_screen_comes_up_are_text(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path / "marker")
+    try:
+        end = time.monotonic() + SECONDS
+        while b"an answer" not in terminal.output or b"zz" not in terminal.output:
+            assert time.monotonic() < end, terminal.output[-2000:]
+            os.write(terminal.fd, b"z")
+            if select.select([terminal.fd], [], [], 0.01)[0]:
+                terminal.output += os.read(terminal.fd, 65536)
+        os.write(terminal.fd, b"\x11")
+        assert terminal.ended() == 0, terminal.output[-500:]
+        assert b"failed" not in terminal.output
+    finally:
+        terminal.close()
+
+
 def test_a_title_typed_in_one_read_with_its_key_renames(terminal: Terminal) -> None:
     os.write(terminal.fd, b"\x1b[20~Other name\rwords behind")
     terminal.until(b"\x1b]2;Other name")

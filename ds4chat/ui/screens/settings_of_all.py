@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from ds4chat.config import parse_setting
 from ds4chat.ui.desk import ConfigRow, Desk
@@ -77,7 +77,7 @@ class ConfigPart(Panel[None]):
             self.app.push_screen(TextScreen(title, row.value, hint="Of new chats. Nothing: none."), take)
         else:
             hint = f"{title} must be {row.allowed}. Nothing: the default."
-            check: Callable[[str], object] = lambda text: parse_setting(row.section, row.key, text)  # noqa: E731
+            check = partial(parse_setting, row.section, row.key)
             self.app.push_screen(AskScreen(title, row.value, hint, check), take)
 
     def _save(self, row: ConfigRow, text: str | None) -> None:

@@ -17,7 +17,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from ds4chat.errors import Ds4chatError
-from ds4chat.sessions.events import ManagerEvent, TurnEnded
+from ds4chat.sessions.events import TurnEnded
 from ds4chat.ui.activity import Activity
 from ds4chat.ui.attention import TerminalTitle, title_words
 from ds4chat.ui.listing import INCOGNITO, PAGE, Listing, Marks, Row, restore_words
@@ -151,7 +151,7 @@ class Surroundings(Screen[None]):
 
     # -- title and status line
 
-    def _refresh_state(self, event: ManagerEvent | None = None) -> None:
+    def _refresh_state(self) -> None:
         """Bring everything around the transcript up to date."""
         view = self._views.current
         engine = self._activity.engine

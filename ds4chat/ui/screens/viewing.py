@@ -109,7 +109,10 @@ class ViewingScreen(Surroundings):
     def open_new(self, *, incognito: bool = False) -> None:
         """Look at a new session, or at the one that is still empty."""
         unused = self._views.unused(incognito=incognito)
-        self._show(unused.session if unused else self.manager.new_session(incognito=incognito))
+        session = unused.session if unused else self.manager.new_session(incognito=incognito)
+        if not unused and not incognito:
+            session.draft = self.manager.kept_draft()
+        self._show(session)
 
     def forget(self, session_id: str) -> None:
         """A session was deleted: look at another."""
@@ -242,7 +245,7 @@ class ViewingScreen(Surroundings):
         self._activity.apply(event, time.monotonic())
         self.transcript.apply(event)
         match event:
-            case TextStreamed() | ContextUsed():
+            case ContextUsed():
                 self._status_later()
                 return
             case SessionListChanged():
@@ -259,4 +262,4 @@ class ViewingScreen(Surroundings):
                     note = self._views.note(session_id, text, severity)
                     if session_id == self.current_id:
                         self.transcript.add_note(note)
-        self._refresh_state(event)
+        self._refresh_state()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -25,6 +26,10 @@ def chat(flags: dict[str, Any]) -> int:
     greeting = "" if flags["plain"] else _dumb_terminal(flags)
     plain = flags["plain"] or bool(greeting)
     prompt = None if plain else _prompt(flags)
+    if prompt is None and not plain:
+        # Nearly all that is made until the screen stands is kept: looking for what is not costs a tenth of the start.
+        # The screen has it collected again.
+        gc.disable()
     from ds4chat.cli_setup import Setup
 
     setup = Setup.from_flags(flags)

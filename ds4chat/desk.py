@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from ds4chat import paths
 from ds4chat.cli_setup import FLAGS, Setup
 from ds4chat.errors import Ds4chatError, ModelError, UsageError
-from ds4chat.ui.desk import CheckpointReport, CheckpointRow, ConfigRow, ModelChoice
 
 if TYPE_CHECKING:
     from ds4chat.checkpoints.inventory import Stock
     from ds4chat.personas import Persona
     from ds4chat.sessions.database import Database
+    from ds4chat.ui.desk import CheckpointReport, ConfigRow, ModelChoice
 
 MB = 10**6
 
@@ -71,6 +71,7 @@ class FileDesk:
 
     def _look(self, path: Path, place: str, current: str, name: str = "") -> ModelChoice:
         from ds4chat.gguf_header import Header, quantization_in, read_header
+        from ds4chat.ui.desk import ModelChoice
 
         size, fault, header = 0, "", Header(quantization=quantization_in(path.name))
         try:
@@ -132,6 +133,7 @@ class FileDesk:
     def checkpoints(self) -> CheckpointReport:
         from ds4chat import cache_report
         from ds4chat.checkpoints.inventory import take_stock
+        from ds4chat.ui.desk import CheckpointReport, CheckpointRow
 
         root = self._paths.kv_dir
         setup = self._now()
@@ -236,6 +238,7 @@ class FileDesk:
         import msgspec
 
         from ds4chat.config import allowed_values, read_tree
+        from ds4chat.ui.desk import ConfigRow
 
         setup = self._now()
         _, tree = read_tree(self._paths.config_file)

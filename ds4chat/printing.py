@@ -12,10 +12,14 @@ import contextlib
 import json
 import signal
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Literal, TextIO
 
+import msgspec
+
+from ds4chat import news
 from ds4chat.errors import EngineError
+from ds4chat.safe_text import escaped_json
+from ds4chat.safe_text import visible as visible
 from ds4chat.sessions.events import (
     ContextRestored,
     EngineChanged,
@@ -37,20 +41,10 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FAILURE_GRACE_SECONDS = 1.0
 """How long a turn may take to end by itself after the engine was reported as failed."""
 
-_VISIBLE = {c: 0x2400 + c for c in range(32) if c not in (9, 10)} | {0x7F: 0x2421}
-_VISIBLE |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
-
-
-def visible(text: str) -> str:
-    """Text for a terminal: control characters but tab and newline become pictures of themselves, so none
-    acts."""
-    return text.translate(_VISIBLE)
-
-
 def dump_json(value: object, out: TextIO, indent: int | None = None) -> str:
-    """JSON in the characters that `out` can take."""
+    """JSON in the characters that `out` can take, none of which acts on a terminal."""
     utf8 = (getattr(out, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
-    return json.dumps(value, ensure_ascii=not utf8, indent=indent)
+    return escaped_json(json.dumps(value, ensure_ascii=not utf8, indent=indent))
 
 
 def print_reply(
@@ -194,7 +188,10 @@ class _Printer:
         if ended.error:
             self._line({"type": "error", "message": ended.error})
             return
-        stats = {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(ended.stats).items()}
+        stats = {
+            k: round(v, 3) if isinstance(v, float) else v
+            for k, v in msgspec.structs.asdict(ended.stats).items()
+        }
         if ended.state == "stopped":
             stats["stop_reason"] = stats["stop_reason"] or "cancelled"
         reply_id = self._reply_id if ended.reply_id is None else ended.reply_id
@@ -228,3 +225,4 @@ class _Printer:
     def _notice(self, message: str) -> None:
         with contextlib.suppress(OSError):
             print(f"ds4chat: {visible(message)}", file=self._err, flush=True)
+            news.printed(message)

@@ -93,6 +93,7 @@ class Store:
         self._mutex = threading.RLock()
         self._lease = Lease(root)
         self._live: frozenset[Path] = frozenset()
+        self._wanted: frozenset[Path] = frozenset()
         self._writable = identity is not None
 
     @classmethod
@@ -301,7 +302,7 @@ class Store:
             try:
                 header, _ = read_header(span.path)
                 hits = min(header.hits + 1, 2**32 - 1)
-                fd = os.open(span.path, os.O_RDWR | os.O_CLOEXEC)
+                fd = os.open(span.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
                 try:
                     write_use(fd, hits, now)
                 finally:
@@ -336,6 +337,10 @@ class Store:
                 self._lease.stand_on(spans)
                 return
         self._lease.stand_on(spans)
+
+    def spare(self, chain: Iterable[SpanInfo]) -> None:
+        """What this store is about to load: room is not made by deleting it. Replaces what was named before."""
+        self._wanted = frozenset(span.path for span in chain)
 
     def put(self, draft: SpanDraft) -> PutResult:
         """Store a span, after making room for it. Blocks until it is durable; the disk never makes it raise."""
@@ -440,7 +445,8 @@ class Store:
         names: Collection[bytes] = (),
         all_or_nothing: bool = True,
     ) -> list[Path] | None:
-        """`upkeep.make_room`, sparing the live chain and `names`; the caller holds the directory's lock."""
+        """`upkeep.make_room`, sparing the live chain, the next one, and `names`; the caller holds the directory's
+        lock."""
         evicted = upkeep.make_room(
             self._directory,
             folder.identity,
@@ -448,7 +454,7 @@ class Store:
             self._budget,
             now,
             self.policy.half_life_seconds,
-            protected={*self._live, *(span_path(folder.path, name) for name in names)},
+            protected={*self._live, *self._wanted, *(span_path(folder.path, name) for name in names)},
             all_or_nothing=all_or_nothing,
         )
         with self._mutex:

@@ -323,7 +323,7 @@ class LiveState:
                 off, so that nothing which was not to be kept is stored later.
         """
         if session != self.session or keep is not self._keep:
-            self.store(Reason.EVICT)
+            self._store_for_another(prompt)
             self.session, self._keep = session, keep
         began = time.perf_counter()
         limit = len(prompt.tokens) - 1
@@ -345,6 +345,13 @@ class LiveState:
             else:
                 self.clear()
         return Reuse(prompt, live)
+
+    def _store_for_another(self, prompt: Prompt) -> None:
+        """Store the tail before another session takes the engine, and not in place of what that one needs now."""
+        if self._store is None or self._writer is None:
+            return
+        self._store.spare(self._store.find(prompt.key, len(prompt.tokens), self._context.n_ctx))
+        self.store(Reason.EVICT)
 
     def _restore(self, session: str, prompt: Prompt, limit: int, live: int, began: float) -> Reuse | None:
         """Restore the deepest chain that beats `live` tokens, None when there is none."""

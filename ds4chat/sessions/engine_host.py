@@ -11,7 +11,10 @@ import logging
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+
+import msgspec
 
 from ds4chat.engine.client import EngineClient
 from ds4chat.engine.protocol import Command, Event, KvOptions, Load, Loaded, LoadFailed, Loading
@@ -78,7 +81,6 @@ class EngineHost:
         """
         self.options = options
         self._memo = memo
-        self._extra_buffers = not is_plain(memo)
         self._on_event, self._on_status, self._on_crash = on_event, on_status, on_crash
         self._client: EngineClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,6 +89,11 @@ class EngineHost:
         self._closed = False
         self.loaded: Loaded | None = None
         self.status = EngineStatus()
+
+    @cached_property
+    def _extra_buffers(self) -> bool:
+        """Whether weights may be repacked. Found out with the first load: the screen is painted before that."""
+        return not is_plain(self._memo)
 
     @property
     def pid(self) -> int | None:
@@ -217,5 +224,5 @@ class EngineHost:
             self._restart()
 
     def _restart(self) -> None:
-        self.status = replace(self.status, phase="off")
+        self.status = msgspec.structs.replace(self.status, phase="off")
         self.request_start()

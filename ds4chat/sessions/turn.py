@@ -5,8 +5,10 @@ Pure: no engine, no database, no clock.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import msgspec
 
 from ds4chat.engine.protocol import ChatMessage, Done
 from ds4chat.sessions.events import TurnStats
@@ -69,7 +71,7 @@ class Turn:
         )
 
     def stats_dict(self) -> dict[str, float | int | str]:
-        return asdict(self.stats)
+        return msgspec.structs.asdict(self.stats)
 
 
 @dataclass(frozen=True)

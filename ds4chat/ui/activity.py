@@ -157,6 +157,10 @@ class Activity:
             parts.append(time_left(at.seconds_left))
         return parts
 
+    def holds(self, session_id: str, saved_tokens: int = 0) -> bool:
+        """Whether any of the session has ever been computed."""
+        return self._context(session_id, saved_tokens)[0] > 0
+
     def right(self, session_id: str, saved_tokens: int = 0) -> str:
         """How full the session's context is; `saved_tokens` is what its last turn took, before any event
         told.

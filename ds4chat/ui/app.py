@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -48,6 +49,9 @@ INTERRUPT_SECONDS = 2.0
 
 THEMES_SECONDS = 0.1
 """How long the themes that are not in use wait for the screen to be ready."""
+
+SETTLED_SECONDS = 2.0
+"""By then all is made that stays as long as the screen."""
 
 
 class ChatApp(ThemedApp):
@@ -117,6 +121,8 @@ class ChatApp(ThemedApp):
         self.failure: Exception | None = None
         """What ended the app, when it was not the user."""
         self._interrupted = float("-inf")
+        self._may_lose = False
+        """The user knows that something is not saved, or cannot be asked."""
         self._turnstile = Turnstile(self, self._let_in, self._is_writing)
         self.keymap: dict[str, str] = {}
         """Keys by the id of an action, where they are not as declared."""
@@ -166,6 +172,7 @@ class ChatApp(ThemedApp):
         """After the first paint."""
         self.chat.begin(self.palette())
         self.set_timer(THEMES_SECONDS, self.load_all_themes)
+        self.set_timer(SETTLED_SECONDS, _collect_again)
         for warning in self._key_warnings:
             self.notify(warning, severity="warning", markup=False, timeout=10)
         self.run_worker(self._start_engine(), name="start engine", exit_on_error=False)
@@ -206,6 +213,7 @@ class ChatApp(ThemedApp):
 
     def _quit_for_signal(self) -> None:
         let_go_of_dead_terminal()
+        self._may_lose = True
         if self.closing is None:
             self.call_later(self.action_quit)
 
@@ -219,10 +227,18 @@ class ChatApp(ThemedApp):
         self.chat.say("Ctrl+C again quits. Esc stops a reply", seconds=INTERRUPT_SECONDS)
 
     async def action_quit(self) -> None:
-        """Close the manager while the screen says so, then leave; asked again meanwhile, leave at once."""
+        """Close the manager while the screen says so, then leave; asked again meanwhile, leave at once. What is not
+        saved is not left without a word."""
         if self.closing is not None:
             self.closing.cancel()
             self.exit(self.chat.resumable)
+            return
+        self.chat.keep_draft()
+        if self.chat.unsaved and not self._may_lose:
+            self._may_lose = True
+            self.notify(
+                f"{self.chat.unsaved} Ctrl+Q again leaves without saving.", severity="error", markup=False
+            )
             return
         # A task of its own: Textual cancels its workers when the app ends for another reason.
         self.closing = asyncio.create_task(close_manager(self.manager))
@@ -261,6 +277,13 @@ async def close_manager(manager: SessionManager) -> None:
         log.error("Closing took longer than %s s and was given up", CLOSE_SECONDS)
     except Exception:
         log.exception("Closing failed")
+
+
+def _collect_again() -> None:
+    """Collect garbage, if that was put off for the start, but never look at what the start made again."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def run(
@@ -314,6 +337,7 @@ def run(
         try:
             await app.run_async()
         finally:
+            _collect_again()
             with contextlib.suppress(asyncio.CancelledError):
                 await (app.closing or close_manager(manager))
 

@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ds4chat.errors import UsageError
@@ -20,6 +21,9 @@ LIMIT_BYTES = 1_000_000
 
 LOOKED_AT = 40
 """Names that are looked up in one message; pasted mail and code may hold thousands of `@`."""
+
+BINARY_LOOK = 4096
+"""Bytes of a file looked at, while a message is written, for a NUL."""
 
 LISTED = 50
 """Files that a completion lists."""
@@ -127,9 +131,23 @@ def describe(text: str, folder: Path | None = None) -> str:
             parts.append(f"{mention.name} is a folder")
         elif info.st_size > LIMIT_BYTES:
             parts.append(f"{mention.name} {size_words(info.st_size)}, too long")
+        elif _begins_binary(str(mention.path), info.st_mtime_ns):
+            parts.append(f"{mention.name} is a binary file")
         else:
             parts.append(f"{mention.name} {size_words(info.st_size)}, {_tokens(info.st_size)}")
     return " · ".join(parts)
+
+
+@lru_cache(maxsize=256)
+def _begins_binary(path: str, _written: int) -> bool:
+    """Whether the beginning of a file holds what no text does; asked with every key, so remembered."""
+    try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            return False
+        with Path(path).open("rb") as file:
+            return b"\x00" in file.read(BINARY_LOOK)
+    except OSError:
+        return False
 
 
 def size_words(size: int) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ds4chat.errors import UsageError
+from ds4chat.files import users_umask
 
 USUAL = ("editor", "nano", "vim", "vi")
 """Tried in this order when neither VISUAL nor EDITOR is set."""
@@ -47,7 +48,9 @@ def find_editor(environment: Mapping[str, str]) -> list[str]:
 
 
 def put_away(text: str) -> Path:
-    """The text in a file that the user alone can read."""
+    """The text in a file that the user alone can read, its last line ended as editors expect."""
+    if text and not text.endswith("\n"):
+        text += "\n"
     number, name = tempfile.mkstemp(prefix="ds4chat-", suffix=".md")
     with os.fdopen(number, "w", encoding="utf-8", errors="replace", newline="") as file:
         file.write(text)
@@ -61,7 +64,7 @@ async def edit(command: list[str], text: str) -> Edited:
     path = put_away(text)
     with _keys_are_the_editors():
         try:
-            process = await asyncio.create_subprocess_exec(*command, str(path))
+            process = await asyncio.create_subprocess_exec(*command, str(path), umask=users_umask())
         except OSError as error:
             path.unlink(missing_ok=True)
             raise UsageError(f"The editor {command[0]} cannot be started ({error.strerror}).") from error

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +18,9 @@ from rich.style import Style
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
+from ds4chat.files import read_limited
+from ds4chat.safe_text import one_line
+from ds4chat.toml_text import parse_toml
 from ds4chat.validation import explain
 
 MARKDOWN_KEYS = ("heading", "strong", "code", "code_background", "link", "quote", "bullet", "rule", "table")
@@ -108,6 +110,7 @@ class ThemeFileError(ValueError):
     """What is wrong with a file. `line` counts from 1; 0 when the fault is in no single line."""
 
     def __init__(self, reason: str, line: int = 0) -> None:
+        reason = one_line(reason)
         super().__init__(f"line {line}: {reason}" if line else reason)
         self.reason = reason
         self.line = line
@@ -115,8 +118,7 @@ class ThemeFileError(ValueError):
 
 def load_theme(path: Path) -> ChatTheme:
     """Read one file. Raises ThemeFileError, whose text names line and key, and OSError when it cannot be read."""
-    with path.open("rb") as file:
-        data = file.read(MAX_BYTES + 1)
+    data = read_limited(path, MAX_BYTES)
     if len(data) > MAX_BYTES:
         raise ThemeFileError("it is larger than 100 KB")
     try:
@@ -130,14 +132,12 @@ def load_theme(path: Path) -> ChatTheme:
 def parse_theme(text: str, path: Path | None = None) -> ChatTheme:
     """A theme from the text of a file. Raises ThemeFileError."""
     try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        tree = parse_toml(text)
+    except ValueError as error:
         found = re.search(r" \(at line (\d+), column \d+\)$", str(error))
         if found:
             raise ThemeFileError(f"not valid TOML: {str(error)[: found.start()]}", int(found[1])) from error
         raise ThemeFileError(f"not valid TOML: {error}", text.rstrip().count("\n") + 1) from error
-    except RecursionError as error:
-        raise ThemeFileError("not valid TOML: nested too deeply") from error
     try:
         data = msgspec.convert(tree, _ThemeFile)
     except msgspec.ValidationError as error:
@@ -178,25 +178,23 @@ class _Checker:
         self._text, self._ansi = text, ansi
 
     def color(self, table: str, key: str, value: str) -> None:
-        name, line = f"{table}.{key}" if table else key, line_of(self._text, table, key)
-        example = "ansi_blue" if self._ansi else "#7aa7e8"
+        wanted = self._wanted(key, value)
+        if wanted:
+            name = f"{table}.{key}" if table else key
+            raise ThemeFileError(f"{name} must be {wanted}", line_of(self._text, table, key))
+
+    def _wanted(self, key: str, value: str) -> str:
+        """What a colour must be and is not, "" when there is nothing to say."""
+        full = f'a full colour such as "#7aa7e8", not "{value}"'
         try:
             color = Color.parse(value)
-        except ColorParseError as error:
-            raise ThemeFileError(
-                f'{name} must be a colour such as "{example}", not "{value}"', line
-            ) from error
+        except ColorParseError:
+            return f'a colour such as "{"ansi_blue" if self._ansi else "#7aa7e8"}", not "{value}"'
         if self._ansi and color.ansi is None:
-            raise ThemeFileError(
-                f'{name} must be one of the 16 colours such as "ansi_blue", not "{value}"', line
-            )
+            return f'one of the 16 colours such as "ansi_blue", not "{value}"'
         if not self._ansi and color.ansi is not None:
-            raise ThemeFileError(
-                f'{name} must be a full colour such as "#7aa7e8", not "{value}": ANSI names need ansi = true',
-                line,
-            )
-        if color.a < 1 and key != "boost":
-            raise ThemeFileError(f'{name} must be a full colour such as "#7aa7e8", not "{value}"', line)
+            return f"{full}: ANSI names need ansi = true"
+        return full if color.a < 1 and key != "boost" else ""
 
     def table(
         self, table: str, values: dict[str, str], known: tuple[str, ...], also: tuple[str, ...] = ()
@@ -211,24 +209,26 @@ class _Checker:
     def variables(self, values: dict[str, str]) -> None:
         """Textual would end the app over a value that its stylesheets cannot use."""
         for key, value in values.items():
-            line = line_of(self._text, "variables", key)
             if key.endswith("-style"):
                 try:
                     Style.parse(value.replace("none", ""))
                 except StyleSyntaxError as error:
                     reason = f'variables.{key} must be a style such as "bold", not "{value}"'
-                    raise ThemeFileError(reason, line) from error
+                    raise self._variable_fault(key, reason) from error
             elif key in _color_variables():
                 try:
                     Color.parse(
                         re.sub(r"^(auto|initial)$", "white", re.sub(r"\s+\d+(\.\d+)?%$", "", value.strip()))
                     )
                 except ColorParseError as error:
-                    raise ThemeFileError(f'variables.{key} must be a colour, not "{value}"', line) from error
+                    reason = f'variables.{key} must be a colour, not "{value}"'
+                    raise self._variable_fault(key, reason) from error
             elif not re.fullmatch(r"[\w #%.(),-]*", value):
-                raise ThemeFileError(
-                    f'variables.{key} must be a value as in a stylesheet, not "{value}"', line
-                )
+                reason = f'variables.{key} must be a value as in a stylesheet, not "{value}"'
+                raise self._variable_fault(key, reason)
+
+    def _variable_fault(self, key: str, reason: str) -> ThemeFileError:
+        return ThemeFileError(reason, line_of(self._text, "variables", key))
 
     def style(self, name: str, table: str) -> None:
         if not name:

@@ -70,7 +70,7 @@ class ThemedApp(App[str]):
             if again:
                 self._watch_theme(self.theme)
         else:
-            text = f'There is no theme "{self._wanted_theme}"; Alt+L lists those there are.'
+            text = f'There is no theme "{self._wanted_theme}" (config.toml, chat.theme): Alt+L lists those there are.'
             self.notify(text, severity="warning", markup=False)
         self.themes_changed()
         for directory in self.shelf.directories[1:]:

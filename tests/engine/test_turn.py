@@ -45,30 +45,6 @@ class Room(EngineRoom):
         super().__init__(model, kv_dir, kv, n_ctx=n_ctx, threads=1)
 
 
-class HookedRoom(Room):
-    """Calls a hook on the engine thread with each event, before the engine goes on."""
-
-    hook: Callable[[Event], None] | None = None
-
-    def _emit(self, event: Event) -> None:
-        super()._emit(event)
-        if self.hook is not None:
-            self.hook(event)
-
-    def cancel_at(self, kind: type, number: int = 1) -> None:
-        """Cancel the next turn on its so manieth event of a kind."""
-        seen = 0
-
-        def hook(event: Event) -> None:
-            nonlocal seen
-            if isinstance(event, kind):
-                seen += 1
-                if seen == number:
-                    self.engine.cancel(Cancel(event.session, event.turn))
-
-        self.hook = hook
-
-
 @pytest.fixture(scope="module")
 def ending(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose replies end by themselves."""
@@ -252,7 +228,7 @@ def test_cancelled_between_two_batches_of_a_prompt(
     tiny_model: Path, tmp_path: Path, kv: KvOptions, stored: bool
 ) -> None:
     messages, expected = ASKED, never_cancelled(tiny_model, kv)
-    with HookedRoom(tiny_model, tmp_path if stored else None, kv, n_ctx=2048) as room:
+    with Room(tiny_model, tmp_path if stored else None, kv, n_ctx=2048) as room:
         room.cancel_at(Prefill, 1)
         cancelled = room.chat(messages)
         assert done(cancelled).stop_reason == "cancelled"
@@ -325,7 +301,7 @@ def test_a_cancel_of_another_turn_stops_nothing(tiny: dict[str, Path]) -> None:
 
 
 def test_a_cancelled_prepare_keeps_what_it_computed(tiny_model: Path) -> None:
-    with HookedRoom(tiny_model, None, n_ctx=2048) as room:
+    with Room(tiny_model, None, n_ctx=2048) as room:
         room.cancel_at(Prefill, 2)
         prepared = room.prepare([user(LONG)], prefill=True)
         assert 0 < prepared.live_tokens < prepared.total_tokens

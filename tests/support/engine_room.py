@@ -6,6 +6,7 @@ Leaving the room is a clean quit (the tail is stored). A kill needs a process of
 from __future__ import annotations
 
 import queue
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -54,7 +55,13 @@ class Reply:
 
 
 class EngineRoom:
-    """A loaded engine for a `with` block."""
+    """A loaded engine for a `with` block.
+
+    Attributes:
+        hook: called on the engine thread with each event, before the engine goes on.
+    """
+
+    hook: Callable[[Event], None] | None = None
 
     def __init__(
         self, model: Path, kv_dir: Path | None, kv: KvOptions = SMALL, *, n_ctx: int = 1024, **load: object
@@ -99,6 +106,21 @@ class EngineRoom:
             if self._sampled >= self._cancel_after:
                 self.engine.cancel(Cancel(event.session, event.turn))
         self.events.put(event)
+        if self.hook is not None:
+            self.hook(event)
+
+    def cancel_at(self, kind: type, number: int = 1) -> None:
+        """Cancel the next turn on its so manieth event of a kind."""
+        seen = 0
+
+        def hook(event: Event) -> None:
+            nonlocal seen
+            if isinstance(event, kind):
+                seen += 1
+                if seen == number:
+                    self.engine.cancel(Cancel(event.session, event.turn))  # type: ignore[attr-defined]
+
+        self.hook = hook
 
     def chat(
         self,

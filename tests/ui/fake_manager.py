@@ -243,6 +243,10 @@ class FakeManager:
         self.written_elsewhere.discard(session_id)
         return changed
 
+    def changed_elsewhere(self) -> bool:
+        """Whether another program wrote a session."""
+        return bool(self.written_elsewhere)
+
     def leave_session(self, session_id: str) -> None:
         self.left.append(session_id)
 

@@ -106,6 +106,7 @@ class TestBesideThePrompt:
     def test_size_and_tokens(self, folder: Path) -> None:
         assert describe("see @notes.md") == "notes.md 3.1 KB, about 780 tokens"
         assert describe("@big.txt @sub") == "big.txt 1.0 MB, too long · sub is a folder"
+        assert describe("@picture.png") == "picture.png is a binary file"
         assert describe("me@notes.md") == ""
 
     def test_completion(self, folder: Path) -> None:

@@ -40,6 +40,19 @@ class TestRegenerating:
             await chat.until(lambda: bool(manager.queue))
             assert session.head_id == session.path()[2].id
 
+    async def test_alt_r_below_a_question_without_a_reply_leaves_the_reply_above_alone(
+        self, manager: FakeManager
+    ) -> None:
+        session = manager.make("t", TEXTS)
+        async with running(manager, session_id=session.id) as chat:
+            manager.send(session.id, "And now?")
+            manager.stop(session.id)
+            await chat.until(lambda: not manager.is_busy(session.id))
+            ids = [message.id for message in session.path()]
+            await chat.pilot.press("alt+r")
+            await chat.until(lambda: "no reply to this message yet: Ctrl+G answers it" in chat.status)
+            assert [message.id for message in session.path()] == ids and not manager.queue
+
     async def test_r_on_a_question_regenerates_its_reply(self, manager: FakeManager) -> None:
         session = manager.make("t", TEXTS)
         async with running(manager, session_id=session.id) as chat:

@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from ds4chat.ui.app import ChatApp
 from tests.ui.driving import THEMES
@@ -92,6 +92,8 @@ def shown(
         await pilot.pause(0.2)
         for step in steps:
             await step(pilot, app)
+            for field in app.screen.query(Input):
+                field.cursor_blink = False
             await pilot.pause(0.2)
 
     return snap_compare(app, terminal_size=size, run_before=prepare)

@@ -78,6 +78,8 @@ class TestProgress:
         manager.live_session = warm.id
         manager.stored[disk.id] = (900, 3_450_000_000)
         async with running(manager, session_id=warm.id) as chat:
+            assert "in the engine" not in chat.status, "nothing of it was ever computed"
+            manager.emit(ContextUsed(warm.id, 900, 8192))
             await chat.until(lambda: "◆ in the engine" in chat.status)
             chat.screen.open(disk.id)
             assert "◇ on disk, 2.3 s" in chat.status

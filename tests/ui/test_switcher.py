@@ -114,8 +114,9 @@ class TestActions:
             assert not isinstance(chat.app.screen, ConfirmScreen)
             assert session.id not in manager.sessions
             assert chat.screen.has_class("-empty")
-            assert any("Alt+Z brings it back" in n.message for n in chat.app._notifications)
+            await chat.until(lambda: "deleted “Old” · Alt+Z brings it back" in chat.status)
             await chat.pilot.press("alt+z")
+            assert "Alt+Z" not in chat.status
             assert chat.screen.current_id == session.id
             await chat.until_shown("a question")
             assert chat.prompt.text == "typed"

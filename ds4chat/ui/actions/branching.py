@@ -82,7 +82,9 @@ class BranchActions(EditingActions):
         self._regenerate(entry)
 
     def action_regenerate_last(self) -> None:
-        self._regenerate(self.transcript.last_message("assistant"))
+        reply, asked = self.transcript.last_message("assistant"), self.transcript.last_message("user")
+        unanswered = asked is not None and self.transcript.message_after(asked) is None
+        self._regenerate(None if unanswered else reply)
 
     def _regenerate(self, reply: MessageEntry | None) -> None:
         if reply is None or reply.message.role != "assistant":

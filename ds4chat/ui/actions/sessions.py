@@ -183,7 +183,11 @@ class SessionActions(ViewingScreen):
 
         self.undo.append(bring_back)
         self.refresh_bindings()
-        self.notify(f"Deleted “{name}”. Alt+Z brings it back.", markup=False)
+        if self.app.screen is self:
+            # In the status line, where what is said next takes its place.
+            self.say(f"deleted “{name}” · Alt+Z brings it back")
+        else:
+            self.notify(f"Deleted “{name}”. Alt+Z brings it back.", markup=False)
 
     def action_rename(self) -> None:
         if (view := self._views.current) is not None:

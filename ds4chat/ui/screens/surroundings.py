@@ -40,6 +40,8 @@ STATUS_SECONDS = 0.25
 LIST_SECONDS = 60
 """How often the list is read again without being asked to: ages change, other programs write."""
 
+UNSAVED = "NOT SAVED"
+
 INCOGNITO_WORDS = "Incognito: this chat leaves nothing behind"
 
 
@@ -51,7 +53,8 @@ class Surroundings(Screen[None]):
     VERTICAL_BREAKPOINTS = [(0, "-short"), (16, "-tall")]
 
     def __init__(self, manager: SessionManager) -> None:
-        super().__init__(id="chat")
+        # A class that is set later styles the whole tree once more.
+        super().__init__(id="chat", classes="-empty")
         self.manager = manager
         self.bell_when_done = False
         """Ring the terminal's bell when a reply that nobody watches is done."""
@@ -63,6 +66,9 @@ class Surroundings(Screen[None]):
         self._infos: dict[str, SessionInfo] = {}
         self._rows: list[Row] = []
         self._unread: set[str] = set()
+        self.unsaved = ""
+        """Why what is said is not saved for now, "" when it is."""
+        self._list_fault = ""
         self._said = ""
         self._said_timer: Timer | None = None
         self._status_timer: Timer | None = None
@@ -92,7 +98,6 @@ class Surroundings(Screen[None]):
         self.status = self.query_one(StatusLine)
         self.welcome = self.query_one(Welcome)
         self.terminal_title = TerminalTitle(self.app)
-        self.set_class(True, "-empty")
         self._activity.engine = self.manager.engine
         self._refresh_state()
         self.set_interval(LIST_SECONDS, self._refresh_list)
@@ -196,19 +201,23 @@ class Surroundings(Screen[None]):
             left.insert(1, "incognito")
         elif view is not None and not view.is_new and not self.manager.is_busy(current):
             left.append(self._whereabouts(view))
+        if self.unsaved:
+            left.insert(0, UNSAVED)
         if self._said:
             left.insert(0, self._said)
         info = self._infos.get(current)
         saved = info.tokens if info else view.session.tokens if view else 0
         right, *shorter = self._activity.right_forms(current, saved)
-        alarm = self._activity.engine.phase == "failed" and not self._said
+        alarm = (self._activity.engine.phase == "failed" or bool(self.unsaved)) and not self._said
         self.status.set_parts(left, right, shorter=shorter, alarm=alarm)
 
     def _whereabouts(self, view: View) -> str:
         """Where the session's context is, with the mark the lists use for it."""
-        if self.manager.live_session == view.session.id:
-            return f"{WARM} in the engine"
         info = self._infos.get(view.session.id)
+        if self.manager.live_session == view.session.id:
+            # Whose reading was stopped at once stands in an empty engine.
+            held = self._activity.holds(view.session.id, info.tokens if info else 0)
+            return f"{WARM} in the engine" if held else ""
         ms = self.manager.restore_ms(info) if info else None
         if ms is not None:
             return f"{ON_DISK} on disk, {restore_words(ms)}"
@@ -232,13 +241,27 @@ class Surroundings(Screen[None]):
         if self._leaving:
             return
         # What was scrolled past is fetched again when it is come near to.
-        self._listing.reload(max(PAGE, self.sessions.seen_items, self.sessions.cursor + 1))
-        self._list_fetched()
+        count = max(PAGE, self.sessions.seen_items, self.sessions.cursor + 1)
+        if self._fetch(lambda: self._listing.reload(count)):
+            self._list_fetched()
         self._refresh_state()
 
     def on_line_list_more_wanted(self, message: SessionList.MoreWanted) -> None:
-        if self._listing.more(message.count - len(self._rows) + len(self._listing.rows)):
+        count = message.count - len(self._rows) + len(self._listing.rows)
+        if self._fetch(lambda: self._listing.more(count)):
             self._list_fetched()
+
+    def _fetch(self, fetch: Callable[[], object]) -> bool:
+        """Whether the list was read anew; one that cannot be read stays as it is, and the chat goes on."""
+        try:
+            fetched = fetch()
+        except Ds4chatError as error:
+            if str(error) != self._list_fault:
+                self._list_fault = str(error)
+                self.tell(error)
+            return False
+        self._list_fault = ""
+        return fetched is not False
 
     def _list_fetched(self) -> None:
         self._infos = {info.id: info for info in self._listing.infos}

@@ -39,3 +39,12 @@ class KeyFooter(Footer):
         if shown != self._shown:
             self._shown = shown
             await self.recompose()
+            self.call_after_refresh(self._fit)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        """Half a key is worse than none: F1 has them all."""
+        for key in self.query("FooterKey"):
+            key.visible = key.virtual_region.right <= self.size.width

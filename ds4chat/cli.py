@@ -6,6 +6,8 @@ Whatever goes wrong becomes one sentence on standard error, "ds4chat: ...", and 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import logging.handlers
 import sys
@@ -15,12 +17,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ds4chat import __version__
+from ds4chat import __version__, news
 from ds4chat.cli_cache import cache
+from ds4chat.cli_completion import complete_models, complete_sessions, complete_themes, completion
+from ds4chat.cli_config import config
+from ds4chat.cli_doctor import doctor
+from ds4chat.cli_models import models
 from ds4chat.cli_search import search
 from ds4chat.cli_themes import themes
-from ds4chat.errors import Ds4chatError, UsageError
-from ds4chat.streams import nobody_reads, open_missing_streams
+from ds4chat.errors import Ds4chatError, SessionLockedError, SessionNotFoundError, UsageError
+from ds4chat.files import keep_private
+from ds4chat.safe_text import one_line
+from ds4chat.streams import check_free_files, nobody_reads, open_missing_streams
 
 if TYPE_CHECKING:
     from ds4chat.paths import Paths
@@ -51,9 +59,16 @@ _chat_options = _options(
         flag_value="",
         default=None,
         help="Go on in that session (an id, the start of one, or a title), or pick one.",
+        shell_complete=complete_sessions,
     ),
     click.option("-c", "--continue", "continue_", is_flag=True, help="Go on in the latest session."),
-    click.option("-m", "--model", metavar="PATH|NAME", help="GGUF file, or its name in the models folder."),
+    click.option(
+        "-m",
+        "--model",
+        metavar="PATH|NAME",
+        help="GGUF file, or a name that `models` lists.",
+        shell_complete=complete_models,
+    ),
     click.option("-s", "--system", metavar="TEXT", help="System prompt of a new session."),
     click.option("-p", "--print", "prompt", metavar="PROMPT|-", help="Answer on standard output and exit."),
     click.option(
@@ -184,7 +199,7 @@ def list_command(flags: dict[str, Any], as_json: bool, archived: bool, data_dir:
 
 
 @cli.command("show")
-@click.argument("session", metavar="ID")
+@click.argument("session", metavar="ID", shell_complete=complete_sessions)
 @click.option("--json", "form", flag_value="json", help="Print a JSON object.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
 @click.option("--toml", "form", flag_value="toml", help="Print TOML, which `import` reads.")
@@ -198,7 +213,7 @@ def show_command(flags: dict[str, Any], session: str, form: str | None, data_dir
 
 
 @cli.command("rename")
-@click.argument("session", metavar="ID")
+@click.argument("session", metavar="ID", shell_complete=complete_sessions)
 @click.argument("title")
 @_data_dir
 @click.pass_obj
@@ -210,7 +225,7 @@ def rename_command(flags: dict[str, Any], session: str, title: str, data_dir: st
 
 
 @cli.command("rm")
-@click.argument("sessions", metavar="ID...", nargs=-1, required=True)
+@click.argument("sessions", metavar="ID...", nargs=-1, required=True, shell_complete=complete_sessions)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_data_dir
 @_kv_dir
@@ -225,7 +240,7 @@ def remove_command(
 
 
 @cli.command("export")
-@click.argument("session", metavar="ID", required=False)
+@click.argument("sessions", metavar="ID...", nargs=-1, shell_complete=complete_sessions)
 @click.option(
     "--with-checkpoints",
     "checkpoints",
@@ -235,36 +250,43 @@ def remove_command(
     default=None,
     help="Make a bundle that holds the session's checkpoints too.",
 )
-@click.option("-o", "--output", metavar="FILE|-", help="Standard output by default.")
+@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Standard output by default.")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["toml", "json", "markdown", "bundle"]),
+    type=click.Choice(["toml", "json", "jsonl", "markdown", "html", "bundle"]),
     help="By default a bundle with checkpoints, else by the file's ending, else toml.",
+)
+@click.option(
+    "--theme", metavar="NAME", help="Whose colours a page in HTML has.", shell_complete=complete_themes
 )
 @_data_dir
 @_kv_dir
 @click.pass_obj
 def export_command(
     flags: dict[str, Any],
-    session: str | None,
+    sessions: tuple[str, ...],
     checkpoints: str | None,
     output: str | None,
     form: Any,
+    theme: str | None,
     data_dir: str | None,
     kv_dir: str | None,
 ) -> None:
-    """Write a session to a file, which `import` reads on another machine."""
-    if session is None:  # an option with a value that may be left out takes the ID behind it for one
-        session, checkpoints = checkpoints, "" if checkpoints else checkpoints
-    if not session:
+    """Write sessions to files, which `import` reads on another machine, or to pages for a browser."""
+    if not sessions:  # an option with a value that may be left out takes the ID behind it for one
+        sessions, checkpoints = (checkpoints,) if checkpoints else (), "" if checkpoints else checkpoints
+    if not sessions:
         raise UsageError("export needs the ID of a session: `ds4chat ls` lists them.")
     if checkpoints and output:
         raise UsageError("--with-checkpoints and -o both name a file: give one of them.")
     from ds4chat import cli_export
 
     paths, target = _paths(flags, data_dir, kv_dir), output or checkpoints or "-"
-    cli_export.export(paths, session, target, form, with_checkpoints=checkpoints is not None, tell=complain)
+    with_checkpoints = checkpoints is not None
+    cli_export.export(
+        paths, sessions, target, form, with_checkpoints=with_checkpoints, theme=theme, tell=complain
+    )
 
 
 @cli.command("import")
@@ -273,15 +295,21 @@ def export_command(
 @_kv_dir
 @_kv_space
 @_no_kv
+@click.option("-v", "--verbose", is_flag=True, help="Print a line for each chat.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list of what came in and what did not.")
 @click.pass_obj
-def import_command(flags: dict[str, Any], /, files: tuple[str, ...], **own: Any) -> int:
-    """Read sessions from files: TOML, or what `export` wrote."""
-    from ds4chat import cli_sessions
+def import_command(
+    flags: dict[str, Any], /, files: tuple[str, ...], verbose: bool, as_json: bool, **own: Any
+) -> int:
+    """Read chats from files: what `export` wrote, and those of ChatGPT, Claude, Open WebUI, oterm, elia, llm, JSON and
+    Markdown. What a file is, its content tells."""
+    from ds4chat import cli_import
     from ds4chat.cli_setup import Setup
 
     given = {name: value for name, value in own.items() if value is not None and value is not False}
     setup = Setup.from_flags(flags | given)
-    return UsageError.exit_code if cli_sessions.import_files(setup, files, complain) else 0
+    reports = cli_import.import_files(setup, files, complain, verbose=verbose, as_json=as_json)
+    return UsageError.exit_code if any(report.has_faults for report in reports) else 0
 
 
 @cli.command("bench")
@@ -296,7 +324,7 @@ def import_command(flags: dict[str, Any], /, files: tuple[str, ...], **own: Any)
     help="Measure this part alone; may be repeated.",
 )
 @click.option("--plot", metavar="FILE", help="Also draw it, as .svg or .png.")
-@click.option("-m", "--model", metavar="PATH|NAME", help="As of the chat.")
+@click.option("-m", "--model", metavar="PATH|NAME", help="As of the chat.", shell_complete=complete_models)
 @_model_options
 @_data_dir
 @_kv_dir
@@ -313,6 +341,10 @@ def bench_command(
 
 
 cli.add_command(cache)
+cli.add_command(completion)
+cli.add_command(config)
+cli.add_command(doctor)
+cli.add_command(models)
 cli.add_command(search)
 cli.add_command(themes)
 
@@ -329,6 +361,7 @@ def _paths(flags: dict[str, Any], data_dir: str | None, kv_dir: str | None = Non
 
 def main() -> None:
     """The program `ds4chat`."""
+    keep_private()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -338,8 +371,19 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    _start_log()
+    news.take()
     try:
+        return _run(arguments)
+    finally:
+        for sentence in news.take():
+            with contextlib.suppress(OSError):
+                complain(sentence)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        _start_log()
+        check_free_files()
         code = cli.main(args=list(arguments), prog_name="ds4chat", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -353,7 +397,9 @@ def run(arguments: Sequence[str]) -> int:
         complain(f"{error.format_message().rstrip('.')}; see `ds4chat --help`.")
         return error.exit_code
     except Ds4chatError as error:
-        log.info("%s", error, exc_info=error.__cause__)
+        # A sentence about a session has its title, which is the user's own words.
+        about_session = isinstance(error, SessionNotFoundError | SessionLockedError)
+        log.info("%s", type(error).__name__ if about_session else error, exc_info=error.__cause__)
         complain(str(error))
         return error.exit_code
     except BrokenPipeError:
@@ -361,9 +407,12 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         log.exception("reading or writing failed")
         what = error.filename or "standard output"
-        complain(
-            f"{what} could not be read or written ({error.strerror}): see that it is there and has room."
-        )
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            complain("Too many files are open: close other programs, or raise the limit with `ulimit -n`.")
+        else:
+            complain(
+                f"{what} could not be read or written ({error.strerror}): see that it is there and has room."
+            )
         return nobody_reads()
     except SystemExit as error:  # how click reports a broken pipe
         return nobody_reads() if error.code == 1 else int(error.code or 0)
@@ -379,16 +428,14 @@ def run(arguments: Sequence[str]) -> int:
 
 def complain(sentence: str) -> None:
     """A sentence on standard error, on one line and without anything a terminal acts on."""
-    from ds4chat.sessions.session import clean_title
-
-    click.echo(f"ds4chat: {clean_title(sentence)}", err=True)
+    click.echo(f"ds4chat: {one_line(sentence)}", err=True)
 
 
 def _log_path() -> Path | None:
-    return next(
-        (Path(h.baseFilename) for h in logging.getLogger().handlers if isinstance(h, logging.FileHandler)),
-        None,
+    paths = (
+        Path(h.baseFilename) for h in logging.getLogger().handlers if isinstance(h, logging.FileHandler)
     )
+    return next((path for path in paths if path.exists()), None)
 
 
 def _start_log() -> None:
@@ -397,17 +444,20 @@ def _start_log() -> None:
     if root.handlers:
         return
     root.setLevel(logging.INFO)
-    logging.raiseExceptions = False
+    # Until there is a handler, too.
+    logging.raiseExceptions, logging.lastResort = False, None
     from ds4chat import paths
 
-    path = paths.resolve().app_log
     handler: logging.Handler
     try:
+        path = paths.resolve().app_log
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handler = logging.handlers.RotatingFileHandler(
             path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", delay=True
         )
         handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
-    except OSError:
+        if path.exists() and path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+    except (OSError, UsageError):
         handler = logging.NullHandler()
     root.addHandler(handler)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ds4chat.cli_completion import complete_sessions
 from ds4chat.errors import Ds4chatError, UsageError
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def _tell(as_json: bool, files: int, nbytes: int, left: int, budget: int | None 
 
 
 @cache.command("pin")
-@click.argument("session", metavar="ID")
+@click.argument("session", metavar="ID", shell_complete=complete_sessions)
 @_common
 def pin_command(
     flags: dict[str, Any], session: str, as_json: bool, data_dir: str | None, kv_dir: str | None
@@ -256,7 +257,7 @@ def pin_command(
 
 
 @cache.command("unpin")
-@click.argument("session", metavar="ID")
+@click.argument("session", metavar="ID", shell_complete=complete_sessions)
 @_common
 def unpin_command(
     flags: dict[str, Any], session: str, as_json: bool, data_dir: str | None, kv_dir: str | None
@@ -289,12 +290,14 @@ def _names(setup: Setup, session: str) -> tuple[SessionInfo, set[bytes]]:
 
 
 def _tell_pins(info: SessionInfo, spans: int, as_json: bool, *, pinned: bool) -> None:
+    from ds4chat.printing import shown
+
     if as_json:
         _print_json({"session": info.id, "title": info.title, "pinned": pinned, "checkpoints": spans})
     elif pinned:
-        click.echo(f"Pinned {info.id}  {info.title} ({spans:,} checkpoints)")
+        click.echo(shown(f"Pinned {info.id}  {info.title} ({spans:,} checkpoints)"))
     else:
-        click.echo(f"Unpinned {info.id}  {info.title}")
+        click.echo(shown(f"Unpinned {info.id}  {info.title}"))
 
 
 # ---- printing ----------------------------------------------------------------------------------------------
@@ -324,6 +327,8 @@ def _print_table(columns: list[tuple[str, int]], rows: Sequence[tuple[str, ...]]
     from rich.table import Table
     from rich.text import Text
 
+    from ds4chat.printing import shown
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title, least in columns:
         table.add_column(
@@ -336,7 +341,7 @@ def _print_table(columns: list[tuple[str, int]], rows: Sequence[tuple[str, ...]]
         )
     for row in rows:
         # Text, because a string's square brackets would be taken for markup.
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(" ".join(shown(cell).split())) for cell in row))
     Console(width=None if sys.stdout.isatty() else 400, soft_wrap=False).print(table)
 
 
@@ -345,6 +350,6 @@ def _mb(nbytes: int) -> str:
 
 
 def _local(seconds: int) -> str:
-    from datetime import datetime
+    from ds4chat.cli_sessions import local_time
 
-    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M") if seconds else ""
+    return local_time(seconds) if seconds else ""

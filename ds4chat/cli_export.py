@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Literal
@@ -26,15 +27,29 @@ from ds4chat.errors import Ds4chatError, UsageError
 from ds4chat.paths import Paths, absolute, starter_model
 from ds4chat.printing import visible
 from ds4chat.sessions.bundle import Bundle, BundleWriter
-from ds4chat.sessions.database import Database
+from ds4chat.sessions.database import Database, Span
 from ds4chat.sessions.session import Session
 from ds4chat.sessions.session_json import same_messages, to_json
 
 Tell = Callable[[str], None]
 
-Form = Literal["toml", "json", "markdown", "bundle"]
+Form = Literal["toml", "json", "jsonl", "markdown", "html", "bundle"]
 
-_ENDINGS: dict[str, Form] = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".zip": "bundle"}
+_ENDINGS: dict[str, Form] = {
+    ".toml": "toml",
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+    ".zip": "bundle",
+}
+
+_ENDING = {form: ending for ending, form in reversed(_ENDINGS.items())}
+
+NAME_WIDTH = 60
+"""Characters of a title in the name of a file."""
 
 PROGRESS_AFTER = 0.5
 """Seconds of work after which it shows how far it is."""
@@ -46,12 +61,20 @@ MB = 10**6
 
 
 def export(
-    paths: Paths, name: str, target: str, form: Form | None, *, with_checkpoints: bool, tell: Tell
+    paths: Paths,
+    names: Sequence[str],
+    target: str,
+    form: Form | None,
+    *,
+    with_checkpoints: bool,
+    theme: str | None = None,
+    tell: Tell,
 ) -> None:
-    """Write a session to the file `target`, "-" for standard output.
+    """Write sessions to the file `target`, "-" for standard output, or each to a file of its own in a folder.
 
     Args:
         form: None takes "bundle" for checkpoints, else what the target's ending says, else "toml".
+        theme: of a page; None for the one that is configured.
         tell: takes a sentence for the user.
 
     Raises:
@@ -64,25 +87,102 @@ def export(
     to_terminal = target == "-" and sys.stdout.isatty()
     if to_terminal and form == "bundle":
         raise UsageError("A bundle is nothing for a terminal: give a file with -o, or redirect the output.")
+    folder = _folder(target, several=len(names) > 1)
+    if len(names) > 1 and folder is None and form != "jsonl":
+        raise UsageError(
+            "Several sessions need a folder (-o FOLDER/), or --format jsonl, which has them all in one file."
+        )
+    write = _Writer(paths, form, theme)
     with Database(paths.database) as database:
-        session_id = database.resolve(name)
-        standing = database.spans_of(session_id) if with_checkpoints else []
-        session = database.load_session(session_id)
-    if form != "bundle":
-        data = to_json(session) if form == "json" else document(session, form).encode()
-        if to_terminal:
-            # Not by click, which takes escape sequences out of what it writes.
-            sys.stdout.write(visible(data.decode()))
+        ids = list(dict.fromkeys(map(database.resolve, names)))
+        if folder is None and form != "bundle":
+            # Whole before the file is begun; of several, one after the other.
+            first = write.text(database.load_session(ids[0]))
+            rest = (write.text(database.load_session(id_)) for id_ in ids[1:])
+            if to_terminal:
+                for data in (first, *rest):
+                    # Not by click, which takes escape sequences out of what it writes.
+                    sys.stdout.write(visible(data.decode()))
+                return
+            with _output(target) as out:
+                out.write(first)
+                out.writelines(rest)
             return
-        with _output(target) as out:
-            out.write(data)
-        return
+        for id_ in ids:
+            session = database.load_session(id_)
+            standing = database.spans_of(id_) if with_checkpoints else []
+            file = target if folder is None else str(_own_file(folder, session, form))
+            if form == "bundle":
+                _pack(paths, session, standing if with_checkpoints else None, file, tell)
+            else:
+                data = write.text(session)
+                with _output(file) as out:
+                    out.write(data)
+    if folder is not None and form != "bundle":
+        tell(f"{_count(len(ids), 'session')} written to {target}.")
+
+
+class _Writer:
+    """Sessions as text in one format."""
+
+    def __init__(self, paths: Paths, form: Form, theme: str | None) -> None:
+        self._paths, self._form, self._theme = paths, form, theme
+        self._colors: tuple[Any, Any] | None = None
+
+    def text(self, session: Session) -> bytes:
+        """Raises UsageError for one that cannot be written so."""
+        match self._form:
+            case "json":
+                return to_json(session)
+            case "jsonl":
+                from ds4chat.sessions.exporting.jsonl import to_jsonl
+
+                return to_jsonl(session)
+            case "html":
+                return self._page(session)
+        return document(session, self._form).encode()
+
+    def _page(self, session: Session) -> bytes:
+        # The screen's colours are slow to import.
+        from ds4chat.config import load_config
+        from ds4chat.html_theme import page_colors
+        from ds4chat.sessions.exporting.html import to_html
+
+        if self._colors is None:
+            name = self._theme or load_config(self._paths.config_file).chat.theme
+            self._colors = page_colors(self._paths.config_dir, name, given=self._theme is not None)
+        return to_html(session, *self._colors).encode()
+
+
+def _folder(target: str, *, several: bool) -> Path | None:
+    """The folder that the target names, made if need be; None for a file."""
+    if target == "-" or not (target.endswith("/") or (several and absolute(target).is_dir())):
+        return None
+    folder = absolute(target)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Ds4chatError(
+            f"{target} cannot be made ({error.strerror or error}): give another folder."
+        ) from error
+    return folder
+
+
+def _own_file(folder: Path, session: Session, form: Form) -> Path:
+    """A file for a session in a folder, by id and title."""
+    words = re.sub(r"[^\w.-]+", "-", session.title[:NAME_WIDTH]).strip("-.")
+    return folder / (f"{session.id}-{words}".strip("-") + _ENDING[form])
+
+
+def _pack(paths: Paths, session: Session, spans: Sequence[Span] | None, target: str, tell: Tell) -> None:
+    """A bundle, with checkpoints when there is a list of them."""
+    with_checkpoints, standing = spans is not None, spans or []
     folders = cli_bundle.on_disk(paths.kv_dir, {bytes.fromhex(span.sha1) for span in standing})
     size = sum(span.size for spans in folders for span in spans)
     with (
         _output(target) as out,
         BundleWriter(out, session) as bundle,
-        _Progress("Packing checkpoints", size) as progress,
+        Progress("Packing checkpoints", size) as progress,
     ):
         packed = cli_bundle.pack(bundle, folders, progress.advance)
     what = _count(len(session.messages), "message")
@@ -143,7 +243,7 @@ def import_bundle(database: Database, setup: Setup, path: Path, tell: Tell) -> S
         session = known or _create(database, bundle.session, setup, tell)
         if bundle.spans and setup.config.kv.enabled:
             size = sum(span.size for span in bundle.spans)
-            with _Progress("Importing checkpoints", size) as progress:
+            with Progress("Importing checkpoints", size) as progress:
                 kv_dir, budget_mb = setup.paths.kv_dir, setup.config.kv.space_mb
                 unpacked = cli_bundle.unpack(bundle, kv_dir, budget_mb, progress.advance)
             database.record_spans(session.id, unpacked.spans)
@@ -213,13 +313,17 @@ def _tell_left_out(unpacked: cli_bundle.Unpacked, path: Path, kv_dir: Path, tell
 # ---- what is shown ---------------------------------------------------------------------------------------------------
 
 
-class _Progress:
+class Progress:
     """A bar on standard error, from half a second on."""
 
-    def __init__(self, label: str, total: int) -> None:
+    def __init__(self, label: str, total: int = 0) -> None:
         self._label, self._total, self._done = label, total, 0
         self._began = time.monotonic()
         self._bar: Any = None
+
+    def begin(self, total: int) -> None:
+        """So much there is to do, where it was not known before."""
+        self._total = total
 
     def advance(self, nbytes: int) -> None:
         """So many more bytes are done."""
@@ -231,7 +335,7 @@ class _Progress:
             self._bar.__enter__()
             self._bar.update(self._done)
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> Progress:
         return self
 
     def __exit__(

@@ -13,11 +13,10 @@ import click
 import msgspec
 
 from ds4chat.cli_setup import Setup
-from ds4chat.errors import Ds4chatError, InterchangeError, UsageError
+from ds4chat.errors import Ds4chatError, UsageError
 from ds4chat.paths import Paths
-from ds4chat.printing import dump_json, visible
+from ds4chat.printing import dump_json, shown, visible
 from ds4chat.sessions import interchange
-from ds4chat.sessions.bundle import kind_of
 from ds4chat.sessions.database import Database
 from ds4chat.sessions.locks import lock_session
 from ds4chat.sessions.session import Session, SessionInfo
@@ -55,7 +54,7 @@ def show(paths: Paths, name: str, form: str) -> None:
         return
     text = _transcript(session) if form == "text" else document(session, form)
     # Not by click, which takes escape sequences out of what it writes into a file.
-    sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+    sys.stdout.write(shown(text))
 
 
 def document(session: Session, form: str) -> str:
@@ -71,7 +70,7 @@ def rename(paths: Paths, name: str, title: str) -> None:
     """Give a session another title and print it."""
     with Database(paths.database) as database:
         session_id = database.resolve(name)
-        click.echo(f"{session_id}  {database.rename(session_id, title)}")
+        click.echo(shown(f"{session_id}  {database.rename(session_id, title)}"))
 
 
 def remove(paths: Paths, names: Sequence[str], *, yes: bool) -> None:
@@ -92,37 +91,21 @@ def remove(paths: Paths, names: Sequence[str], *, yes: bool) -> None:
         if not yes and not _confirm(infos):
             click.echo("Nothing was deleted.", err=True)
             raise click.exceptions.Exit(1)
-        orphans = database.delete_all([info.id for info in infos])
+        ids = [info.id for info in infos]
+        texts = [text for said in database.said_in(ids).values() for text in said]
+        orphans = database.delete_all(ids)
         for info, lock in zip(infos, held, strict=True):
             lock.release(remove=True)
-            click.echo(f"Deleted {info.id}  {info.title}")
+            click.echo(shown(f"Deleted {info.id}  {info.title}"))
         keep = set(database.all_spans())
-    _remove_spans(paths.kv_dir, [sha1 for sha1 in orphans if sha1 not in keep], keep)
+    _remove_spans(paths.kv_dir, [sha1 for sha1 in orphans if sha1 not in keep], texts, keep)
 
 
 def import_files(setup: Setup, files: Sequence[str], complain: Callable[[str], None]) -> int:
-    """Read session files into the database and print id and title of each; how many could not be read.
+    """`cli_import.import_files`; how many of the files could not be read."""
+    from ds4chat import cli_import
 
-    What a file is shows in its content: TOML, or what `export` wrote as JSON or as a bundle. Every bad file is told
-    by `complain`, and the others come in all the same. Raises DatabaseError.
-    """
-    failed = 0
-    with setup.database() as database:
-        for file in files:
-            try:
-                if kind_of(Path(file)) == "other":
-                    session = interchange.import_file(Path(file))
-                    database.create_session(session)
-                else:
-                    from ds4chat.cli_export import import_bundle
-
-                    session = import_bundle(database, setup, Path(file), complain)
-            except InterchangeError as error:
-                failed += 1
-                complain(str(error))
-                continue
-            click.echo(f"{session.id}  {session.title}")
-    return failed
+    return sum(report.failed for report in cli_import.import_files(setup, files, complain))
 
 
 def _row(info: SessionInfo) -> dict[str, object]:
@@ -149,19 +132,23 @@ def _print_table(infos: Sequence[SessionInfo]) -> None:
         cells = (
             info.id,
             *([PINNED if info.pinned else ""] if marked else []),
-            info.title,
-            info.model,
+            " ".join(shown(info.title).split()),
+            " ".join(shown(info.model).split()),
             f"{info.messages:,}",
             f"{info.tokens:,}",
-            _local(info.updated),
+            local_time(info.updated),
         )
         table.add_row(*map(Text, cells))
     # Without a terminal there is no width to fit in, and nothing may be cut off.
     Console(width=None if sys.stdout.isatty() else 400, soft_wrap=False).print(table)
 
 
-def _local(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+def local_time(seconds: float) -> str:
+    """A time as the user's clock shows it, "" for one beyond the calendar."""
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, OSError, ValueError):
+        return ""
 
 
 def _transcript(session: Session) -> str:
@@ -183,14 +170,26 @@ def _confirm(infos: Sequence[SessionInfo]) -> bool:
     return click.confirm(visible(f"Delete {what} {listed} for good?"), err=True)
 
 
-def _remove_spans(kv_dir: Path, sha1s: Sequence[str], keep: set[str]) -> None:
-    """Delete checkpoints. They only cost space, so a failure is told and does not undo the rest."""
-    if not sha1s:
-        return
+def _remove_spans(kv_dir: Path, sha1s: Sequence[str], texts: Sequence[str], keep: set[str]) -> None:
+    """Delete checkpoints, and those that hold what was said and were never written down. A failure is told and does not
+    undo the rest."""
     from ds4chat.checkpoints.store import remove_spans
+    from ds4chat.checkpoints.traces import traces
 
     try:
-        remove_spans(kv_dir, map(bytes.fromhex, sha1s), map(bytes.fromhex, keep))
+        names, kept = {bytes.fromhex(sha1) for sha1 in sha1s}, {bytes.fromhex(sha1) for sha1 in keep}
+        names |= traces(kv_dir, names, texts, kept)
+        if not names:
+            return
+        remove_spans(kv_dir, names, kept)
+        left = [path for path in kv_dir.glob("*/*/*.kv") if bytes.fromhex(path.stem) in names]
+        if left:
+            what = "One of its checkpoints is" if len(left) == 1 else f"{len(left)} of its checkpoints are"
+            click.echo(
+                f"ds4chat: {what} in use by a running ds4chat and not deleted: close it, then "
+                "delete what belongs to no chat (Alt+K), or all (`ds4chat cache clear`).",
+                err=True,
+            )
     except (OSError, ValueError, Ds4chatError) as error:
         log.warning("checkpoints of a deleted session stay", exc_info=True)
         reason = getattr(error, "strerror", None) or str(error)

@@ -11,6 +11,7 @@ from typing import Any
 from ds4chat import config as configuration
 from ds4chat import paths
 from ds4chat.config import Config
+from ds4chat.config_environment import given
 from ds4chat.engine.protocol import PLAIN_KV_TYPES
 from ds4chat.errors import UsageError
 from ds4chat.paths import Paths
@@ -52,6 +53,7 @@ def resolve_paths(data_dir: str | None, kv_dir: str | None, config: Config | Non
     config = configuration.load_config(where.config_file) if config is None else config
     if not config.kv.dir:
         return where
+    paths.check_name(config.kv.dir)
     return dataclasses.replace(where, kv_dir=paths.absolute(config.kv.dir, where.config_dir))
 
 
@@ -109,7 +111,7 @@ class Setup:
             flash_attention=settings.flash_attention,
             kv=configuration.kv_options(self.config, self.paths.kv_dir, read_only=flags["no_save"]),
             log_path=self.paths.engine_log,
-            pinned=flags["model"] is not None,
+            pinned=flags["model"] is not None or bool(given("model", "path")),
         )
 
     def manager(self, flags: Mapping[str, Any], session_id: str | None) -> SessionManager:
@@ -141,5 +143,9 @@ class Setup:
         except UsageError as error:
             file = self.paths.config_file
             raise UsageError(f"The configuration {file} has a fault: chat.persona: {error}") from None
-        params = {key: value for key, value in persona.params.items() if flags.get(key) is None}
+        params = {
+            key: value
+            for key, value in persona.params.items()
+            if flags.get(key) is None and not given(configuration.SESSION_KEYS[key], key)
+        }
         return persona.system, params | {"persona": persona.name}

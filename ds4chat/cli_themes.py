@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ds4chat.cli_completion import complete_themes
 from ds4chat.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,12 +87,12 @@ def _list(*, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
-    from ds4chat.sessions.session import clean_title
+    from ds4chat.safe_text import one_line
 
     width = max(len(row["name"]) for row in rows)
     for row in rows:
         fault = f"  cannot be used: {row['fault']}" if row["fault"] else ""
-        name, source = clean_title(row["name"]), clean_title(row["from"] + fault)
+        name, source = one_line(row["name"]), one_line(row["from"] + fault)
         click.echo(f"{name:{width}}  {row['kind'] or 'broken':10}  {source}")
 
 
@@ -105,7 +106,13 @@ def _directories() -> list[Path]:
 @themes.command("new")
 @click.argument("name")
 @click.option(
-    "--from", "source", metavar="THEME", default="harbor", show_default=True, help="Whose colours to take."
+    "--from",
+    "source",
+    metavar="THEME",
+    default="harbor",
+    show_default=True,
+    help="Whose colours to take.",
+    shell_complete=complete_themes,
 )
 def new_command(name: str, source: str) -> None:
     """Write a theme of your own, to be edited; a chat that is open shows each change when it is saved."""
@@ -249,9 +256,10 @@ def check_command(file: Path) -> None:
     except ThemeFileError as error:
         where = f", line {error.line}" if error.line else ""
         raise UsageError(f"{file}{where}: {error.reason}.") from None
-    except OSError as error:
-        raise UsageError(
-            f"{file} cannot be read ({error.strerror or error}): give the path of a theme file."
-        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{file} cannot be read ({reason}): give the path of a theme file.") from None
     kind = "16 colours" if theme.theme.ansi else "dark" if theme.theme.dark else "light"
-    click.echo(f"{theme.theme.name}: {kind}, nothing wrong with it")
+    from ds4chat.safe_text import one_line
+
+    click.echo(one_line(f"{theme.theme.name}: {kind}, nothing wrong with it"))

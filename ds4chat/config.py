@@ -11,9 +11,8 @@ import functools
 import json
 import math
 import os
-import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,7 +22,10 @@ from msgspec import Meta
 from ds4chat import paths
 from ds4chat.engine.protocol import KvOptions, Sampling
 from ds4chat.errors import ModelError, UsageError
-from ds4chat.validation import explain, short
+from ds4chat.files import read_limited
+from ds4chat.gguf_file import head_fault
+from ds4chat.toml_text import parse_toml
+from ds4chat.validation import explain, short, shown
 
 MAX_TOKENS = 2**31 - 1
 """llama.cpp counts positions in 32-bit signed integers."""
@@ -64,6 +66,9 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ) = None
     kv_type: Annotated[KvType, Meta(description="one of " + ", ".join(KV_TYPES))] = "f16"
     flash_attention: Annotated[bool, _FLAG] = True
+    folders: Annotated[
+        tuple[Annotated[str, Meta(min_length=1)], ...], Meta(description="a list of paths of folders")
+    ] = ()
 
 
 class SamplingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,7 +142,7 @@ def allowed_values() -> dict[str, str]:
         for key, hint in typing.get_type_hints(struct, include_extras=True).items():
             metas = [m for m in _metas(hint) if isinstance(m, Meta) and m.description]
             allowed[f"$.{section}.{key}"] = metas[0].description or ""
-    return allowed
+    return allowed | {"$.model.folders[...]": "the path of a folder"}
 
 
 def _metas(hint: Any) -> list[Any]:
@@ -149,8 +154,7 @@ def _metas(hint: Any) -> list[Any]:
 def read_tree(path: Path) -> tuple[str, dict[str, Any]]:
     """The file's text and values; empty when there is none. Raises UsageError when it is not TOML."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_limited(path, MAX_FILE_BYTES)
     except FileNotFoundError:
         return "", {}
     except (OSError, ValueError) as error:
@@ -162,16 +166,23 @@ def read_tree(path: Path) -> tuple[str, dict[str, Any]]:
         raise UsageError(f"The configuration {path} is larger than 1 MB: make it smaller or move it away.")
     try:
         text = data.decode("utf-8-sig")
-        return text, tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+        return text, parse_toml(text)
+    except ValueError as error:
         raise UsageError(
             f"The configuration {path} is not TOML ({short(str(error))}): mend it there."
         ) from None
 
 
 def load_config(path: Path) -> Config:
-    """Read config.toml; defaults when there is no such file. Raises UsageError naming file, key and allowed
-    values."""
+    """The settings of config.toml, defaults when there is no such file, and those of the environment over them. Raises
+    UsageError naming the file and the key, or the variable, and what is allowed."""
+    from ds4chat.config_environment import with_environment
+
+    return with_environment(read_config(path))
+
+
+def read_config(path: Path) -> Config:
+    """The settings of config.toml alone. Raises UsageError."""
     _, tree = read_tree(path)
     try:
         config = msgspec.convert(tree, Config)
@@ -207,9 +218,9 @@ def override(config: Config, section: str, flags: Mapping[str, tuple[str, object
             if isinstance(value, float) and not math.isfinite(value):
                 raise msgspec.ValidationError("")
             part = msgspec.convert({key: value}, type(struct))
-        except msgspec.ValidationError:
+        except ValueError:
             must = allowed_values()[f"$.{section}.{key}"]
-            raise UsageError(f"{flag} must be {must}, not {short(str(value))}.") from None
+            raise UsageError(f"{flag} must be {must}, not {shown(value)}.") from None
         values[key] = getattr(part, key)
     return msgspec.structs.replace(config, **{section: type(struct)(**values)})
 
@@ -251,8 +262,12 @@ def sampling(config: Config, model_path: Path) -> Sampling:
     return msgspec.structs.replace(base, **given)
 
 
-def parse_setting(section: str, key: str, text: str) -> object:
-    """What somebody typed for a key, as config.toml would hold it: "0.7" for a number, yes or no for a flag.
+def parse_setting(section: str, key: str, text: str, name: str = "") -> object:
+    """What somebody typed for a key, as config.toml would hold it: "0.7" for a number, yes or no for a flag, folders
+    with ":" between them.
+
+    Args:
+        name: what an error calls the key, by default its own name.
 
     Raises:
         UsageError: there is no such key, or the value is of the wrong kind or out of range.
@@ -264,6 +279,8 @@ def parse_setting(section: str, key: str, text: str) -> object:
         raise UsageError(f"There is no setting {section}.{short(key)}: allowed are {known}.")
     typed = text.strip()
     words = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+    if isinstance(getattr(struct(), key), tuple):
+        return [part.strip() for part in text.split(os.pathsep) if part.strip()]
     candidates: list[object] = [text]
     try:
         number = json.loads(words.get(typed.lower(), typed.lower()))
@@ -275,9 +292,9 @@ def parse_setting(section: str, key: str, text: str) -> object:
             if isinstance(candidate, float) and not math.isfinite(candidate):
                 continue
             return getattr(msgspec.convert({key: candidate}, struct), key)
-        except (msgspec.ValidationError, OverflowError):
+        except (ValueError, OverflowError):
             continue
-    raise UsageError(f"{key} must be {must}, not {short(typed) or 'nothing'}.")
+    raise UsageError(f"{name or key} must be {must}, not {short(typed) or 'nothing'}.")
 
 
 SESSION_KEYS: dict[str, str] = {
@@ -302,9 +319,9 @@ def check_params(params: Mapping[str, object], owner: str = "") -> dict[str, flo
             if value is None or (isinstance(value, float) and not math.isfinite(value)):
                 raise msgspec.ValidationError("")
             checked[key] = getattr(msgspec.convert({key: value}, struct), key)
-        except msgspec.ValidationError:
+        except ValueError:
             must = allowed_values()[f"$.{section}.{key}"]
-            raise UsageError(f"{key}{of} must be {must}, not {short(str(value))}.") from None
+            raise UsageError(f"{key}{of} must be {must}, not {shown(value)}.") from None
     return checked
 
 
@@ -321,7 +338,8 @@ def choose_model(
     session_name: str = "",
     starter: Path | None = None,
 ) -> Path:
-    """The model to load: `--model`, else the session's own, else the configured one, else the starter.
+    """The model to load: `--model`, else DS4CHAT_MODEL_PATH, else the session's own, else the configured one, else the
+    starter.
 
     Args:
         flag: a path, or the name of a file in the data folder's `models` (with or without .gguf).
@@ -331,9 +349,16 @@ def choose_model(
     Raises:
         ModelError: there is none, or the one that is meant is not a GGUF file.
     """
-    if flag is not None:
+    variable = os.environ.get("DS4CHAT_MODEL_PATH")
+    if flag is not None or variable:
+        origin = "given by --model" if flag is not None else "given by DS4CHAT_MODEL_PATH"
         return find_model(
-            flag, where.models_dir, Path.cwd(), "given by --model", "give the path of a GGUF file"
+            flag if flag is not None else variable or "",
+            where.models_dir,
+            Path.cwd(),
+            origin,
+            "give the path of a GGUF file",
+            model_folders(config, where),
         )
     if session_model:
         way_out = "put it back, or give another with --model"
@@ -341,7 +366,10 @@ def choose_model(
     if config.model.path:
         way_out = f"correct [model] path in {where.config_file}, or give another with --model"
         base = where.config_file.parent
-        return find_model(config.model.path, where.models_dir, base, "set in the configuration", way_out)
+        folders = model_folders(config, where)
+        return find_model(
+            config.model.path, where.models_dir, base, "set in the configuration", way_out, folders
+        )
     if starter is not None:
         return check_model(starter, "of the starter package", "reinstall it, or give another with --model")
     raise ModelError(
@@ -350,8 +378,16 @@ def choose_model(
     )
 
 
-def find_model(name: str, models_dir: Path, base: Path, origin: str, way_out: str) -> Path:
-    """A model by path (relative to `base`), else by its name in `models_dir`. Raises ModelError."""
+def model_folders(config: Config, where: paths.Paths) -> list[Path]:
+    """The folders of models that config.toml names."""
+    return [paths.absolute(folder, where.config_dir) for folder in config.model.folders]
+
+
+def find_model(
+    name: str, models_dir: Path, base: Path, origin: str, way_out: str, folders: Sequence[Path] = ()
+) -> Path:
+    """A model by path (relative to `base`), else by its name in `models_dir`, else by the name that `ds4chat models`
+    lists it under. Raises ModelError."""
     path = paths.absolute(name, base) if name else models_dir
     if not os.path.exists(path) and "/" not in name:  # noqa: PTH110 - Path.exists raises for names too long
         wanted = {name.casefold(), f"{name}.gguf".casefold()}
@@ -360,6 +396,11 @@ def find_model(name: str, models_dir: Path, base: Path, origin: str, way_out: st
         except OSError:
             files = []
         path = next((file for file in files if file.name.casefold() in wanted), path)
+    if name and not os.path.exists(path):  # noqa: PTH110 - the same
+        from ds4chat.model_places import find_models, named
+
+        listed = named(find_models(models_dir, None, folders=folders), name)
+        path = next((item.path for item in listed if not item.missing), path)
     return check_model(path, origin, way_out)
 
 
@@ -374,10 +415,10 @@ def check_model(path: Path, origin: str, way_out: str) -> Path:
             fault = "is not a regular file"
         else:
             with path.open("rb") as file:
-                magic = file.read(4)
-            if magic == b"GGUF":
+                found = head_fault(file.read(512))
+            if found is None:
                 return path
-            fault = "is empty" if not magic else "is not a GGUF file"
+            fault = found.what
     except (OSError, ValueError) as error:
         fault = f"cannot be read ({getattr(error, 'strerror', None) or error})"
     raise ModelError(f"The model {short(str(path), 300)} {origin} {fault}: {way_out}.")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import stat
-import tomllib
 from pathlib import Path
+from typing import Any
 
 from ds4chat.config import parse_setting, read_tree
 from ds4chat.errors import UsageError
 from ds4chat.files import write_private
+from ds4chat.toml_text import parse_toml
 
 
 def save_setting(path: Path, section: str, key: str, text: str | None) -> None:
@@ -38,9 +39,12 @@ def save_setting(path: Path, section: str, key: str, text: str | None) -> None:
         wanted[section][key] = value
     edited = _edit(source, section, key, None if value is None else tomli_w.dumps({key: value}))
     try:
-        new = edited if edited is not None and tomllib.loads(edited) == wanted else tomli_w.dumps(wanted)
-    except tomllib.TOMLDecodeError:
-        new = tomli_w.dumps(wanted)
+        new = edited if edited is not None and _means(edited, wanted) else tomli_w.dumps(wanted)
+    except (ValueError, RecursionError):
+        # Numbers too long to be written, or lists nested too deeply.
+        raise UsageError(
+            f"The configuration {path} cannot be changed from here: write {section}.{key} into it by hand."
+        ) from None
     if new == source:
         return
     try:
@@ -53,6 +57,13 @@ def save_setting(path: Path, section: str, key: str, text: str | None) -> None:
         raise UsageError(
             f"The configuration {path} cannot be written ({reason}): see to it and try again."
         ) from None
+
+
+def _means(source: str, wanted: dict[str, Any]) -> bool:
+    try:
+        return parse_toml(source) == wanted
+    except (ValueError, RecursionError):
+        return False
 
 
 def _edit(source: str, section: str, key: str, line: str | None) -> str | None:

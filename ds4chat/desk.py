@@ -8,6 +8,7 @@ nothing heavy is imported before a call needs it.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from ds4chat import paths
 from ds4chat.cli_setup import FLAGS, Setup
+from ds4chat.config_environment import given, variable
 from ds4chat.errors import Ds4chatError, ModelError, UsageError
 
 if TYPE_CHECKING:
     from ds4chat.checkpoints.inventory import Stock
+    from ds4chat.model_places import Found
     from ds4chat.personas import Persona
     from ds4chat.sessions.database import Database
     from ds4chat.ui.desk import CheckpointReport, ConfigRow, ModelChoice
@@ -43,15 +46,12 @@ class FileDesk:
     # ---- models ----
 
     def models(self) -> list[ModelChoice]:
-        from ds4chat.model_places import find_models
+        from ds4chat.config import load_config
+        from ds4chat.models.listing import known_models
 
-        starter = paths.starter_model()
-        current = self._current_model()
-        found = find_models(self._paths.models_dir, starter)
-        choices = [self._look(item.path, item.place, current, item.name) for item in found]
-        listed = {os.path.realpath(choice.path) for choice in choices}
-        if current and os.path.realpath(current) not in listed:
-            choices.insert(0, self._look(Path(current), "configured", current))
+        config = load_config(self._paths.config_file)
+        found, in_use = known_models(config, self._paths, self._flags.get("model"))
+        choices = [self._look_at(item, str(in_use or "")) for item in found]
         return [choice for choice in choices if not choice.fault.startswith("a projector")]
 
     def look_at_model(self, path: str) -> ModelChoice:
@@ -69,7 +69,15 @@ class FileDesk:
             )
         return ""
 
+    def _look_at(self, item: Found, current: str) -> ModelChoice:
+        """A model of one file or of several."""
+        choice = self._look(item.path, item.place, current, item.title)
+        size = sum(part.stat().st_size for part in item.files if part.is_file())
+        fault = f"lacks its part {item.missing}" if item.missing else choice.fault
+        return dataclasses.replace(choice, size_bytes=size, fault=fault)
+
     def _look(self, path: Path, place: str, current: str, name: str = "") -> ModelChoice:
+        from ds4chat.gguf_file import ENCODERS, head_fault
         from ds4chat.gguf_header import Header, quantization_in, read_header
         from ds4chat.ui.desk import ModelChoice
 
@@ -79,8 +87,14 @@ class FileDesk:
                 fault = "is not a regular file"
             else:
                 size = path.stat().st_size
-                header = read_header(path)
-                fault = "a projector of pictures, not a model" if header.kind == "clip" else ""
+                with path.open("rb") as file:
+                    found = head_fault(file.read(512))
+                if found is None:
+                    header = read_header(path)
+                    fault = "a projector of pictures, not a model" if header.kind == "clip" else ""
+                    fault = f"is an embedding model ({header.kind})" if header.kind in ENCODERS else fault
+                else:
+                    fault = found.what
         except FileNotFoundError:
             fault = "is not there"
         except ValueError:
@@ -249,7 +263,7 @@ class FileDesk:
             if not isinstance(struct, msgspec.Struct):
                 continue
             for key, value in msgspec.structs.asdict(struct).items():
-                if not isinstance(value, str | int | float | bool | None):
+                if not isinstance(value, str | int | float | bool | tuple | None):
                     continue
                 table = tree.get(section)
                 in_file = isinstance(table, dict) and key in table
@@ -262,11 +276,13 @@ class FileDesk:
         if (section, key) == ("kv", "dir"):
             return str(self._paths.kv_dir)
         if (section, key) == ("model", "path"):
-            return str(self._flags.get("model") or value)
+            return str(self._flags.get("model") or given("model", "path") or value)
         if (section, key) == ("chat", "system") and self._flags.get("system") is not None:
             return str(self._flags["system"])
         if value is None:
             return ""
+        if isinstance(value, tuple):
+            return os.pathsep.join(map(str, value))
         if isinstance(value, bool):
             return "true" if value else "false"
         return f"{value:g}" if isinstance(value, float) else str(value)
@@ -286,15 +302,14 @@ class FileDesk:
             flag, name = special[section, key]
             if flags.get(flag) is not None:
                 return name
-        if (section, key) == ("kv", "dir") and os.environ.get("DS4CHAT_KV_DIR"):
-            return "DS4CHAT_KV_DIR"
         if (section, key) == ("kv", "enabled") and flags.get("no_kv"):
             return "--no-kv"
         if section == "kv" and flags.get("kv_options") is not None:
             from ds4chat.config import parse_kv_options
 
-            return "--kv-options" if key in parse_kv_options(flags["kv_options"]) else ""
-        return ""
+            if key in parse_kv_options(flags["kv_options"]):
+                return "--kv-options"
+        return variable(section, key) if given(section, key) else ""
 
     def save_setting(self, section: str, key: str, text: str | None) -> None:
         from ds4chat.config_file import save_setting

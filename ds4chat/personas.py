@@ -20,7 +20,8 @@ from msgspec import Meta
 
 from ds4chat.config import SESSION_KEYS, check_params
 from ds4chat.errors import UsageError
-from ds4chat.files import write_private
+from ds4chat.files import read_limited, write_private
+from ds4chat.toml_text import parse_toml
 from ds4chat.validation import explain, short
 
 Params = dict[str, float | int | str | bool | None]
@@ -85,9 +86,11 @@ def parse(text: str, path: Path | None = None) -> Persona:
     """A persona from the text of its file. Raises UsageError naming the file, the key and what may stand there."""
     where = f"The persona {path}" if path is not None else "The persona"
     try:
-        data = msgspec.convert(tomllib.loads(text), _PersonaFile)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        tree = parse_toml(text)
+    except ValueError as error:
         raise UsageError(f"{where} is not TOML ({short(str(error))}): mend it or move it away.") from None
+    try:
+        data = msgspec.convert(tree, _PersonaFile)
     except msgspec.ValidationError as error:
         raise UsageError(f"{where} has a fault: {explain(error, _ALLOWED)}.") from None
     try:
@@ -159,8 +162,7 @@ def _read(path: Path) -> str:
     try:
         if not path.is_file():
             raise UsageError(f"The persona {path} is not a file: move it away.")
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_limited(path, MAX_FILE_BYTES)
         if len(data) > MAX_FILE_BYTES:
             raise UsageError(
                 f"The persona {path} is larger than {MAX_FILE_BYTES // 1000} KB: make it smaller."

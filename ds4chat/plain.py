@@ -13,6 +13,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from ds4chat import news
 from ds4chat.errors import Ds4chatError, EngineError
 from ds4chat.plain_commands import PlainCommands
 from ds4chat.plain_input import LineReader
@@ -210,6 +211,7 @@ class PlainChat(PlainCommands):
                 self._changed.set()
             case EngineNotice(message, session_id) if session_id in ("", current):
                 self.line(f"* {message}")
+                news.printed(message)
             case TurnStarted(session_id) if session_id == current:
                 self._streaming, self._progress_at = 0, time.monotonic()
             case ContextRestored(session_id, tokens, ms) if session_id == current and self._answering:

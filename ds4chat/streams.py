@@ -1,4 +1,4 @@
-"""Standard streams that a caller closed, or that nobody reads any more."""
+"""Standard streams that a caller closed, or that nobody reads any more, and how many others may be opened."""
 
 from __future__ import annotations
 
@@ -12,6 +12,21 @@ def open_missing_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+FREE_FILES = 12
+"""What the parent of an engine needs at least: pipes, a log, a database with its journal, locks."""
+
+
+def check_free_files() -> None:
+    """Raises OSError when too few files can be opened: later that would show in places that cannot say so."""
+    opened: list[int] = []
+    try:
+        for _ in range(FREE_FILES):
+            opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    finally:
+        for fd in opened:
+            os.close(fd)
 
 
 def nobody_reads() -> int:

@@ -43,3 +43,11 @@ def short(text: str, length: int = 200) -> str:
     """Text of someone else's on one line, without control characters, at most `length` characters long."""
     text = clean_title(text)
     return text if len(text) <= length else text[:length] + "…"
+
+
+def shown(value: object) -> str:
+    """A value as `short` shows text."""
+    try:
+        return short(str(value))
+    except (ValueError, RecursionError):
+        return "a value too long to be shown"

@@ -272,13 +272,13 @@ def pausing_gc() -> Iterator[None]:
 
 
 def _is_abandoned(path: Path) -> bool:
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        return time.time() - os.fstat(fd).st_mtime > _STALE_SECONDS
+        return abs(time.time() - os.fstat(fd).st_mtime) > _STALE_SECONDS
     finally:
         os.close(fd)
     return True

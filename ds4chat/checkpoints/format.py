@@ -73,6 +73,9 @@ MAX_TOKENS = 2**31 - 1
 
 Bytes = bytes | bytearray | memoryview
 
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""A pipe under a checkpoint's name must not be waited for."""
+
 _HEADER = struct.Struct("<3s5B4I3Q20s3I16s8s5Q")
 _HITS = struct.Struct("<I")
 _LAST_USED = struct.Struct("<Q")
@@ -313,7 +316,7 @@ def read_header(path: str | Path) -> tuple[Header, int]:
 
     Raises `CheckpointError` for what is no span, or shorter than its header says; an `OSError` passes.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, _READ)
     try:
         return _header_of(fd)
     finally:
@@ -322,7 +325,7 @@ def read_header(path: str | Path) -> tuple[Header, int]:
 
 def read_raw(name: str, folder: int) -> bytes:
     """The first 144 bytes of a file, or fewer; `folder` is a descriptor. Raises `OSError`."""
-    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    fd = os.open(name, _READ, dir_fd=folder)
     try:
         return os.pread(fd, HEADER_BYTES, 0)
     finally:
@@ -354,7 +357,7 @@ def peek_last_used(data: bytes) -> int:
 def read_tokens(path: str | Path) -> array[int]:
     """Only the token ids of a file, not verified, without touching the payload. Raises as `read_header`
     does."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, _READ)
     try:
         header, _ = _header_of(fd)
         data = os.pread(fd, 4 * header.token_count, header.tokens_at)
@@ -452,7 +455,7 @@ def open_span(path: str | Path) -> LoadedSpan:
     """
     path = Path(path)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, _READ)
         try:
             header, size = _header_of(fd)
             mapping = Mapping(fd, size)

@@ -105,7 +105,8 @@ class Verdict:
 
 
 def verify(root: Path, on_progress: Callable[[int, int], None] | None = None) -> Verdict:
-    """Read every byte of every file: checksums, names, and that each span continues its parent.
+    """Read every byte of every file: checksums, names, and that each span continues its parent. What other processes
+    deleted, replaced or completed meanwhile is no fault.
 
     Args:
         on_progress: gets the bytes read so far, and all there are.
@@ -117,14 +118,19 @@ def verify(root: Path, on_progress: Callable[[int, int], None] | None = None) ->
     for stock in stocks:
         for path, size in stock.junk.items():
             reason = "was set aside" if path.name.endswith(BAD) else "its header cannot be read"
-            faults.append(Fault(path, reason, size, _inode(path)))
+            if inode := _inode(path):
+                faults.append(Fault(path, reason, size, inode))
         files += len(stock.spans) + len(stock.junk)
         proven: dict[bytes, _Proof] = {}
+        unknown: set[bytes] = set()
         for span in sorted(stock.spans.values(), key=lambda span: span.end):
             try:
                 proven[span.sha1] = _prove(stock, span, proven)
             except CheckpointError as error:
-                faults.append(Fault(span.path, str(error), span.size, span.inode))
+                if _changed(stock, span, unknown):
+                    unknown.add(span.sha1)
+                else:
+                    faults.append(Fault(span.path, str(error), span.size, span.inode))
             done += span.size
             if on_progress is not None:
                 on_progress(done, total)
@@ -171,6 +177,13 @@ def _prove(stock: Stock, span: SpanInfo, proven: dict[bytes, _Proof]) -> _Proof:
     if tokens.intdigest() != header.end_hash:
         raise CheckpointError("its tokens are not what its hash says")
     return _Proof(sha1, tokens)
+
+
+def _changed(stock: Stock, span: SpanInfo, unknown: set[bytes]) -> bool:
+    """Whether a span, or what it continues, is not the file it was when stock was taken."""
+    parent = span.header.parent
+    came = parent != ROOT and parent not in stock.spans and span_path(stock.folder, parent).exists()
+    return came or parent in unknown or _inode(span.path) != span.inode
 
 
 def _is_variant(name: str) -> bool:

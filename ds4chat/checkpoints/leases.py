@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from ds4chat.checkpoints.span import SUFFIX
+from ds4chat.files import read_limited
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,9 @@ FOLDER = "leases"
 _LOCK, _CHAIN = ".lock", ".json"
 _NOTE_BYTES = 256
 """Room for `<family>/<variant>/<sha1>.kv`: the family has at most 100 characters."""
+
+_CHAIN_BYTES = 20_000_000
+"""More than the names of all spans a context of millions of tokens stands on."""
 
 _STALE_SECONDS = 86_400
 """Age at which a lease ends where the file system has no locks to tell whether its process lives."""
@@ -148,7 +152,7 @@ def sweep(root: Path, blamed_pid: int = 0) -> list[Path]:
         if _is_held(lock):
             continue
         with suppress(OSError):
-            note = lock.read_bytes().rstrip(b"\0")
+            note = read_limited(lock, _NOTE_BYTES)[:_NOTE_BYTES].rstrip(b"\0")
             if note and lock.name.startswith(f"{blamed_pid}-"):
                 name = os.fsdecode(note)
                 blamed += [root / name] if _SPAN.fullmatch(name) else []
@@ -168,7 +172,7 @@ def _locks(root: Path) -> list[Path]:
 
 def _is_held(lock: Path) -> bool:
     try:
-        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     except OSError:
@@ -178,7 +182,8 @@ def _is_held(lock: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return time.time() - os.fstat(fd).st_mtime < _STALE_SECONDS
+        # A time to come is a wrong one, as far away as one that is past.
+        return abs(time.time() - os.fstat(fd).st_mtime) < _STALE_SECONDS
     finally:
         os.close(fd)
     return False
@@ -186,7 +191,7 @@ def _is_held(lock: Path) -> bool:
 
 def _spans_of(lock: Path) -> list[str]:
     try:
-        chain = msgspec.json.decode(lock.with_suffix(_CHAIN).read_bytes(), type=_Chain)
-    except (OSError, msgspec.DecodeError):
+        chain = msgspec.json.decode(read_limited(lock.with_suffix(_CHAIN), _CHAIN_BYTES), type=_Chain)
+    except (OSError, ValueError, RecursionError):
         return []
     return [name for name in chain.spans if _SPAN.fullmatch(name)]

@@ -30,7 +30,8 @@ def pin(root: Path, names: Iterable[bytes]) -> None:
     """Pin spans; those pinned already stay so. Raises `OSError`."""
     for name in names:
         (root / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
-        (root / FOLDER / name.hex()).touch(mode=0o600)
+        if not os.path.lexists(path := root / FOLDER / name.hex()):
+            path.touch(mode=0o600)
 
 
 def unpin(root: Path, names: Iterable[bytes]) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from ds4chat.checkpoints.directory import BAD, STRIKE
 from ds4chat.checkpoints.format import read_header
 from ds4chat.errors import CheckpointError
+from ds4chat.files import read_limited, write_private
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +29,19 @@ def strike(path: Path) -> bool:
     except (CheckpointError, FileNotFoundError):
         return False
     seal = f"{header.fixed_hash:016x}{header.payload_hash:016x}"
-    if not mark.exists() or mark.read_text(encoding="ascii", errors="replace") != seal:
-        mark.write_text(seal, encoding="ascii")
-        mark.chmod(0o600)
+    if not _is_marked(mark, seal):
+        # Replaced, not written into: a link of that name leads elsewhere.
+        write_private(mark, seal)
         log.warning("the engine ended while it took in %s", path)
         return False
     path.replace(path.with_name(path.name + BAD))
     mark.unlink()
     log.warning("the engine ended again while it took in %s: it is set aside", path)
     return True
+
+
+def _is_marked(mark: Path, seal: str) -> bool:
+    try:
+        return read_limited(mark, len(seal)) == seal.encode("ascii")
+    except OSError:
+        return False

@@ -163,21 +163,27 @@ def remove_spans(directory: Directory, names: Iterable[bytes], keep: Iterable[by
     """Delete the spans of these SHA-1s in every folder, then their ancestors, as long as nothing continues
     them.
 
-    A span with a child that stays, stays. So do the spans in `keep` (others stand on them), pinned ones, those
-    that a running process stands on, and all that these stand on. Returns what was deleted, children first.
-    Raises `OSError`.
+    What was set aside of them goes too. A span with a child that stays, stays. So do the spans in `keep` (others
+    stand on them), pinned ones, those that a running process stands on, and all that these stand on. Returns what
+    was deleted, children first. Raises `OSError`.
     """
     wanted = set(names)
     kept_names = {*keep, *pins.pinned(directory.root)}
     spared = leased(directory.root)
     removed: list[Path] = []
     for folder in directory.folders():
-        files = directory.listing(folder).files
-        if not wanted & files.keys():
+        listing = directory.listing(folder)
+        files = listing.files
+        aside = {bytes.fromhex(name[:40]) for name in listing.beside if name.endswith(BAD)}
+        if not wanted & (files.keys() | aside):
             continue
         parents = {name: _parent_of(span_path(folder, name)) for name in files}
         here = {name for name in files if span_path(folder, name) in spared} if spared else set()
         kept = {name for start in kept_names | here for name in _line(start, parents)}
+        for name in (wanted & aside) - kept_names:
+            path = folder / (span_path(folder, name).name + BAD)
+            path.unlink(missing_ok=True)
+            removed.append(path)
         children: dict[bytes, int] = {}
         for parent in parents.values():
             children[parent] = children.get(parent, 0) + 1

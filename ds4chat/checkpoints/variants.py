@@ -16,10 +16,14 @@ from pathlib import Path
 import msgspec
 
 from ds4chat.checkpoints.span import Identity
+from ds4chat.files import read_limited
 
 log = logging.getLogger(__name__)
 
 FILE = "variant.json"
+
+MAX_FILE_BYTES = 64_000
+"""Of it: a dozen short lines."""
 
 
 class Variant(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,8 +51,9 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True):
 def read_variant(folder: Path) -> Variant | None:
     """None when the folder says nothing of itself."""
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=Variant)
-    except (OSError, msgspec.DecodeError, RecursionError):
+        data = read_limited(folder / FILE, MAX_FILE_BYTES)
+        return msgspec.json.decode(data, type=Variant) if len(data) <= MAX_FILE_BYTES else None
+    except (OSError, ValueError, RecursionError):
         return None
 
 

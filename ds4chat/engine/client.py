@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -57,8 +58,8 @@ class EngineClient:
     async def start(self) -> None:
         """Spawn the child. Raises EngineError."""
         with contextlib.ExitStack() as stack:
-            stderr = stack.enter_context(self._open_log())
             try:
+                stderr = stack.enter_context(self._open_log())
                 # Its own session: Ctrl+C and a hang-up of the terminal must not end it before it has stored its tail.
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable,
@@ -72,8 +73,10 @@ class EngineClient:
                     limit=LINE_LIMIT,
                 )
             except OSError as error:
+                few_files = error.errno in (errno.EMFILE, errno.ENFILE)
+                way_out = "raise the limit with `ulimit -n`" if few_files else "free some memory"
                 raise EngineError(
-                    f"The engine process could not be started ({error.strerror}): free some memory and try again."
+                    f"The engine process could not be started ({error.strerror}): {way_out} and try again."
                 ) from error
         self._reader = asyncio.create_task(self._read(self._process))
 
@@ -83,7 +86,10 @@ class EngineClient:
                 self._log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 if self._log_path.exists() and self._log_path.stat().st_size > LOG_LIMIT:
                     self._log_path.replace(self._log_path.with_suffix(".old.log"))
-                return os.fdopen(os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+                fd = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                with contextlib.suppress(OSError):
+                    os.fchmod(fd, 0o600)
+                return os.fdopen(fd, "ab")
             except OSError as error:
                 log.warning("no engine log: %s", error)
         return Path(os.devnull).open("ab")

@@ -14,7 +14,9 @@ import ctypes
 import hashlib
 import logging
 import os
+import re
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +27,8 @@ import llama_cpp
 import xxhash
 from llama_cpp import llama_cpp as lib
 
-from ds4chat.engine.machine import memory_bytes, physical_cores
+from ds4chat.engine.machine import physical_cores
+from ds4chat.engine.memory_need import KV_BYTES, default_n_ctx
 from ds4chat.engine.payload import CELL_BYTES, check_payload
 from ds4chat.engine.protocol import PLAIN_KV_TYPES, MemoryKind, Sampling
 from ds4chat.engine.weights import weights_hash
@@ -41,9 +44,6 @@ LIVE, SCRATCH = 0, 1
 
 BATCH_TOKENS = 512
 """Tokens decoded in one call at most, and the absolute multiples at which prefill is cut."""
-
-DEFAULT_CTX_CAP = 16_384
-"""Context length by default at most, tokens: a window far beyond what small machines prefill in reasonable time."""
 
 MANY_TOKENS = 32
 """Batches from this many tokens on are computed on all cores, shorter ones on as many as generation uses."""
@@ -62,16 +62,6 @@ KV_TYPES = {
     "q4_0": lib.GGML_TYPE_Q4_0,
     "iq4_nl": 20,  # GGML_TYPE_IQ4_NL, likewise
 }
-_KV_BYTES = {
-    "f32": 4.0,
-    "f16": 2.0,
-    "bf16": 2.0,
-    "q8_0": 34 / 32,
-    "q5_1": 24 / 32,
-    "q5_0": 22 / 32,
-    "q4_1": 20 / 32,
-}
-"""Of one number in a KV row; 18/32 for those that are not listed."""
 
 
 class DecodeError(Exception):
@@ -82,14 +72,26 @@ class DecodeError(Exception):
         self.aborted = code == 2
 
 
+_errors: deque[str] = deque(maxlen=8)
+"""What llama.cpp said last of what went wrong."""
+
+
 @lib.llama_log_callback  # type: ignore[untyped-decorator]
 def _log_callback(level: int, text: bytes, _user: object) -> None:
     # Level 1 is debug and 5 continues the line before; both would flood the log file.
     if level in (2, 3, 4):
         log.log(
             {2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}[level],
-            text.decode("utf-8", "replace").rstrip(),
+            line := text.decode("utf-8", "replace").rstrip(),
         )
+        if level == 4:
+            _errors.append(line)
+
+
+def _reason() -> str:
+    """The first thing that went wrong, without the name of the function that says so."""
+    first = next(iter(_errors), "the engine does not say why")
+    return re.sub(r"^(\w+: |error loading model: )+", "", first)[:200].rstrip(".")
 
 
 def _string(call: Callable[[Any, int], int]) -> str:
@@ -109,10 +111,17 @@ class Model:
         self.path, self._extra_buffers = path, extra_buffers
         self.hashes: Path | None = None
         """A small file that remembers hashes of weights, see `engine.weights`."""
+        self.beat: Callable[[], object] = bool
+        """Called as long work goes on."""
         self._model = handle
         self._vocab = lib.llama_model_get_vocab(handle)
         self.n_vocab = int(lib.llama_vocab_n_tokens(self._vocab))
         self._pieces: dict[int, bytes] = {}
+
+    @staticmethod
+    def offloads(gpu_layers: int | None) -> bool:
+        """Whether layers, and the cache with them, go to memory other than the system's own."""
+        return bool(lib.llama_supports_gpu_offload()) and gpu_layers != 0 and sys.platform != "darwin"
 
     @classmethod
     def load(
@@ -141,11 +150,26 @@ class Model:
             return progress is None or progress(value)
 
         params.progress_callback = report
+        _errors.clear()
         handle = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
+            unknown = re.search(
+                r"unknown (?:model architecture|pre-tokenizer type): '([^']*)'", "\n".join(_errors)
+            )
+            if unknown:
+                raise ModelError(
+                    f"The model {path} is of a kind that this engine does not know ({unknown[1]}; llama-cpp-python "
+                    f"{BUILD}): update llama-cpp-python, or choose another with --model (in a chat: /model)."
+                )
             raise ModelError(
-                f"The model {path} could not be loaded: it is damaged, not a GGUF model, or of a kind this llama.cpp "
-                f"does not know; choose another with --model (the engine's log has the details)."
+                f"The model {path} could not be loaded ({_reason()}): download or copy it again, or choose another "
+                "with --model (in a chat: /model); the engine's log has the details."
+            )
+        if lib.llama_model_has_encoder(handle) or not lib.llama_model_has_decoder(handle):
+            lib.llama_model_free(handle)
+            raise ModelError(
+                f"The model {path} reads text and does not go on with it, so it cannot chat: choose another with "
+                "--model (in a chat: /model)."
             )
         return cls(path, handle, extra_buffers)
 
@@ -205,20 +229,16 @@ class Model:
         # Only the first layer's count can be asked for, which is 0 where that layer has no attention.
         n_head_kv = int(lib.llama_model_n_head_kv(self._model)) or n_head
         rows = int(lib.llama_model_n_layer(self._model)) * n_head_kv
-        return int(rows * (key + value) * _KV_BYTES.get(kv_type, 18 / 32))
+        return int(rows * (key + value) * KV_BYTES.get(kv_type, 18 / 32))
 
     def default_n_ctx(self, kv_type: str) -> int:
         """The model's own context length, capped at `DEFAULT_CTX_CAP` and by a quarter of the memory; tokens."""
-        limit = min(self.n_ctx_train or DEFAULT_CTX_CAP, DEFAULT_CTX_CAP)
-        per_token = self.kv_bytes_per_token(kv_type)
-        if per_token:
-            limit = min(limit, memory_bytes() // 4 // per_token)
-        return max(256, limit // 256 * 256)
+        return default_n_ctx(self.n_ctx_train, self.kv_bytes_per_token(kv_type))
 
     @cached_property
     def weights_hash(self) -> bytes:
         """16 bytes that tell exact weights apart, see `engine.weights`."""
-        return weights_hash(self.path, self.hashes)
+        return weights_hash(self.path, self.hashes, self.beat)
 
     @cached_property
     def family(self) -> str:

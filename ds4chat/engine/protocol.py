@@ -310,6 +310,10 @@ class Stored(msgspec.Struct, tag="stored", frozen=True):
     size: int
 
 
+class Pulse(msgspec.Struct, tag="pulse", frozen=True):
+    """The engine is at work on something long and comes on; sent when it had nothing else to say for some seconds."""
+
+
 class Notice(msgspec.Struct, tag="notice", frozen=True):
     """Something the user should know once, in one sentence (storing is switched off, say)."""
 
@@ -329,12 +333,16 @@ Event = (
     | Prepared
     | Failed
     | Stored
+    | Pulse
     | Notice
 )
 
 _encoder = msgspec.json.Encoder()
 _command_decoder = msgspec.json.Decoder(Command)
 _event_decoder = msgspec.json.Decoder(Event)
+
+_UNREADABLE = (RecursionError, ValueError, OverflowError)
+"""What the decoder may raise beside its own errors: nested too deeply, bytes that are no text, numbers too long."""
 
 
 def encode(message: Command | Event) -> bytes:
@@ -346,7 +354,9 @@ def decode_command(line: bytes) -> Command:
     """Raises `msgspec.DecodeError` (or its `ValidationError`) for anything that is not one command."""
     try:
         return _command_decoder.decode(line)
-    except RecursionError as error:
+    except msgspec.DecodeError:
+        raise
+    except _UNREADABLE as error:
         raise msgspec.DecodeError(str(error)) from error
 
 
@@ -354,5 +364,7 @@ def decode_event(line: bytes) -> Event:
     """Raises `msgspec.DecodeError` (or its `ValidationError`) for anything that is not one event."""
     try:
         return _event_decoder.decode(line)
-    except RecursionError as error:
+    except msgspec.DecodeError:
+        raise
+    except _UNREADABLE as error:
         raise msgspec.DecodeError(str(error)) from error

@@ -1,8 +1,8 @@
 """Chat template -> rendered text, with what was typed kept apart from the template's own markers.
 
 Promises: a control token's text inside of a message comes out as text, never as a marker, whatever the template does to
-it; the rendering without any mark is what decides, marks only tell where contents lie in it. Must not know: the
-engine, tokens, sessions. Templates come from model files, so they run in Jinja's immutable sandbox.
+it; the rendering without any mark is what decides, marks only tell where contents lie in it. A template that takes more
+time, memory or text than it may is given up for ChatML, and says so once. Must not know: the engine, tokens, sessions.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
+from itertools import chain, product
 from typing import Any, NoReturn
 
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.nodes import Node
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from ds4chat.engine.sandbox import Sandbox, TemplateError, TemplateLimitError, text_limit
+
+__all__ = ["CHATML", "ChatTemplate", "Marker", "Part", "Run", "TemplateError", "TemplateLimitError"]
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -31,8 +35,8 @@ _OWN_USE = (range(0xFDD0, 0xFDF0), range(0xF0000, 0xFFFFE), range(0x100000, 0x10
 """Code points to mark places with: those Unicode keeps free for a program's own use, then its private planes."""
 
 
-class TemplateError(Exception):
-    """The template refused the messages (or is broken); the text is the template's own."""
+MAX_REASON = 300
+"""Characters of what a template says of itself."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ Part = Marker | Run
 
 
 def _raise_exception(message: str) -> NoReturn:
-    raise TemplateError(message)
+    raise TemplateError(str(message)[:MAX_REASON])
 
 
 def _tojson(
@@ -91,35 +95,51 @@ class ChatTemplate:
     ) -> None:
         """Raises TemplateError when the source does not compile. `control_texts` are what a tokenizer reads as
         control."""
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True,
-            lstrip_blocks=True,
-            extensions=[loopcontrols, _GenerationBlock],
-            keep_trailing_newline=True,
-        )
-        environment.filters["tojson"] = _tojson
-        environment.globals["raise_exception"] = _raise_exception
         self._source = source or CHATML
+        self._bos, self._eos = bos, eos
+        self._controls = _Controls(control_texts)
+        self._compile()
+        self._literals = _literals(self._source, self._controls)
+
+    def _compile(self) -> None:
+        self._sandbox = Sandbox([loopcontrols, _GenerationBlock])
+        self._sandbox.filters["tojson"] = _tojson
+        self._sandbox.globals["raise_exception"] = _raise_exception
         try:
-            self._template = environment.from_string(self._source)
+            # What is constant in a template is worked out when it is compiled, however much that is.
+            self._template = self._sandbox.limited(lambda: self._sandbox.from_string(self._source))
+        except TemplateError:
+            raise
         except Exception as error:
             # Python's own compiler refuses some of what Jinja takes.
             raise TemplateError(str(error)) from error
-        self._bos, self._eos = bos, eos
-        self._controls = _Controls(control_texts)
 
     def render(self, messages: Sequence[tuple[str, str]], *, reply_follows: bool) -> list[Part]:
         """Render (role, text) pairs. `reply_follows` adds the header of the assistant's answer. Raises TemplateError.
 
-        Where the template has no place for a system prompt, it goes ahead of the first user message.
+        Where the template has no place for a system prompt, it goes ahead of the first user message. After a
+        TemplateLimitError ChatML stands in for the template.
         """
+        self._sandbox.most = text_limit(sum(len(text) for _role, text in messages))
+        try:
+            return self._sandbox.limited(lambda: self._render(messages, reply_follows))
+        except TemplateLimitError:
+            if self._source != CHATML:
+                self._source = CHATML
+                self._compile()
+            raise
+
+    def _render(self, messages: Sequence[tuple[str, str]], reply_follows: bool) -> list[Part]:
         roles = [role for role, _text in messages]
-        marks = _Marks([*(text for _role, text in messages), self._source, self._bos, self._eos], len(roles))
+        known = [*(text for _role, text in messages), self._source, self._bos, self._eos]
+        marks = _Marks(known, len(roles), self._controls.firsts)
         texts = [marks.shielded(text, self._controls) for _role, text in messages]
         rendering = _Rendering(self, reply_follows, datetime.now())
         folded = False
         try:
             plain = rendering.run(roles, texts, folded)
+        except TemplateLimitError:
+            raise
         except TemplateError:
             if len(roles) < 2 or roles[0] != "system":
                 raise
@@ -144,16 +164,26 @@ class ChatTemplate:
         """
         padded = {role for role, text in zip(roles, texts, strict=True) if text != text.strip()}
         others = padded - {"assistant"}
-        for inside in dict.fromkeys(map(frozenset, (set(), others, padded & {"assistant"}, padded))):
+        insides = dict.fromkeys(map(frozenset, (set(), others, padded & {"assistant"}, padded)))
+        # Without any character that a control text begins with, contents spell none whatever is cut out of them or put
+        # together. A template that looks for such texts in them must find those, and others need them as they are.
+        typed, literals = marks.typed(plain), rendering.template._literals
+        bare = [marks.bare(text) for text in texts]
+        for kept, inside in product(("nothing", "literals", "all") if bare != texts else ("all",), insides):
+            variant = texts if kept == "all" else bare
+            if kept == "literals":
+                variant = [marks.bare(text, literals) for text in texts]
             marked_texts = [
                 marks.inside(i, text) if role in inside else marks.around(i, text)
-                for i, (role, text) in enumerate(zip(roles, texts, strict=True))
+                for i, (role, text) in enumerate(zip(roles, variant, strict=True))
             ]
             try:
                 marked = rendering.run(roles, marked_texts, folded)
+            except TemplateLimitError:
+                raise
             except TemplateError:
                 continue
-            if marks.without(marked) == plain:
+            if marks.typed(marked) == typed:
                 return marked
         return None
 
@@ -172,6 +202,15 @@ class ChatTemplate:
         return parts
 
 
+def _literals(source: str, controls: _Controls) -> re.Pattern[str]:
+    """The texts that a template may look for in contents, such as `</think>`: what it quotes, but for control texts."""
+    quoted = {text for pair in re.findall(r"'([^'\\]+)'|\"([^\"\\]+)\"", source) for text in pair if text}
+    wanted = [
+        text for text in quoted if controls.begins_in(text) and not any(controls.find(text, alike=True))
+    ]
+    return re.compile("|".join(map(re.escape, sorted(wanted, key=len, reverse=True))) or "(?!)")
+
+
 class _Controls:
     """Finds the texts of control tokens. Some vocabularies have thousands: one regular expression takes seconds."""
 
@@ -179,18 +218,25 @@ class _Controls:
         self._texts = {text for text in texts if text}
         # Longest first, so that of two texts where one begins the other the longer wins, as in the tokenizer.
         self._lengths = sorted({len(text) for text in self._texts}, reverse=True)
-        first = "".join(map(re.escape, {text[0] for text in self._texts}))
+        self._lower = {text.lower() for text in self._texts}
+        self.firsts = sorted({text[0] for text in self._texts})
+        first = "".join(map(re.escape, self.firsts))
         self._first = re.compile(f"[{first}]" if first else "(?!)")
+
+    def begins_in(self, text: str) -> bool:
+        """Whether a character is in it that one begins with."""
+        return self._first.search(text) is not None
 
     def __contains__(self, text: str) -> bool:
         return text in self._texts
 
-    def find(self, text: str) -> Iterator[tuple[int, str]]:
-        """Where each begins, and which; they may overlap."""
+    def find(self, text: str, *, alike: bool = False) -> Iterator[tuple[int, str]]:
+        """Where each begins, and which; they may overlap. `alike`: those too that a change of case makes of it."""
         for found in self._first.finditer(text):
             begin = found.start()
             for length in self._lengths:
-                if (part := text[begin : begin + length]) in self._texts:
+                part = text[begin : begin + length]
+                if part in self._texts or (alike and part.lower() in self._lower):
                     yield begin, part
                     break
 
@@ -223,11 +269,11 @@ class _Rendering:
                 documents=None,
                 strftime_now=self.now.strftime,
             )
-        except TemplateError:
+        except (TemplateError, SecurityError, MemoryError, OverflowError, RecursionError):
             raise
         except Exception as error:
             # A model file's code: it may fail in any way.
-            raise TemplateError(str(error) or type(error).__name__) from error
+            raise TemplateError(str(error)[:MAX_REASON] or type(error).__name__) from error
 
 
 class _Marks:
@@ -237,8 +283,8 @@ class _Marks:
     with the message's number in binary (templates reorder, repeat and leave out), tell where a content lies.
     """
 
-    def __init__(self, texts: Iterable[str], count: int) -> None:
-        """Raises TemplateError when the texts leave no character free."""
+    def __init__(self, texts: Iterable[str], count: int, firsts: Sequence[str]) -> None:
+        """`firsts`: what control texts begin with. Raises TemplateError when the texts leave no character free."""
         used = set().union(*texts)
         self._free = (c for c in map(chr, chain(*_OWN_USE)) if c not in used)
         self._shield = self._take()
@@ -248,6 +294,7 @@ class _Marks:
         self._stand_ins: dict[str, str] = {}
         self._places = re.compile(f"([{self._open}{self._close}])([{self._digits}]{{{self._width}}})")
         self._all = re.compile(f"[{self._open}{self._close}{self._digits}]")
+        self._bare = {first: self._take() for first in firsts}
 
     def _take(self) -> str:
         try:
@@ -259,7 +306,7 @@ class _Marks:
         """The text without any control text in it, for `run` to put right."""
         out: list[str] = []
         at = 0
-        for begin, _control in controls.find(text):
+        for begin, _control in controls.find(text, alike=True):
             first = text[begin]
             out.append(text[at:begin])
             # Split behind its first character, unless that is a control text itself.
@@ -271,6 +318,16 @@ class _Marks:
                 out.append(self._stand_ins[first])
             at = begin + 1
         return "".join(out) + text[at:]
+
+    def bare(self, text: str, but: re.Pattern[str] | None = None) -> str:
+        """The text with other characters in the place of those that control texts begin with, save in what `but`
+        finds."""
+        if but is not None:
+            kept, between = but.findall(text), but.split(text)
+            return "".join(chain(*zip(map(self.bare, between), [*kept, ""], strict=True)))
+        for first, bare in self._bare.items():
+            text = text.replace(first, bare)
+        return text
 
     def around(self, index: int, text: str) -> str:
         number = self._number(index)
@@ -303,7 +360,7 @@ class _Marks:
         opened: dict[str, int] = {}
         length = at = 0
         for found in chain(self._places.finditer(text), (None,)):
-            piece = self._typed(text[at : found.start() if found else len(text)])
+            piece = self.typed(text[at : found.start() if found else len(text)])
             out.append(piece)
             length += len(piece)
             if found is None:
@@ -316,8 +373,9 @@ class _Marks:
                 contents.append((number, opened.pop(found[2], -1), length))
         return Run("".join(out), tuple(contents))
 
-    def _typed(self, text: str) -> str:
+    def typed(self, text: str) -> str:
+        """A rendering as it would be of the contents as they are."""
         text = self.without(text).replace(self._shield, "")
-        for solo, stand_in in self._stand_ins.items():
-            text = text.replace(stand_in, solo)
+        for own, stand_in in chain(self._bare.items(), self._stand_ins.items()):
+            text = text.replace(stand_in, own)
         return text

@@ -34,7 +34,7 @@ from ds4chat.engine.protocol import (
     StopReason,
     Token,
 )
-from ds4chat.engine.template import TemplateError
+from ds4chat.engine.template import TemplateError, TemplateLimitError
 from ds4chat.engine.tool_calls import blocks, put_back
 
 log = logging.getLogger(__name__)
@@ -207,6 +207,14 @@ class Turns:
             while self.live.learn_tool_calls(prompt, self._calls(messages)):
                 prompt = self._builder.build(self._as_written(messages), continue_reply=continue_reply)
             return prompt
+        except TemplateLimitError as error:
+            log.error("the chat template was given up: it %s", error)
+            reason = (
+                f"The chat template of {self._model.name} {error}: from now on ds4chat's own (ChatML) stands in for "
+                "it. Send again, or choose another model with --model (in a chat: /model)."
+            )
+            self._emit(Failed(session, turn, reason))
+            return None
         except TemplateError as error:
             log.error("the chat template failed: %s", error)
             self._emit(Failed(session, turn, f"The model's chat template refused this conversation: {error}"))

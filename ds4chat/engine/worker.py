@@ -26,8 +26,10 @@ from ds4chat.checkpoints.policy import Policy
 from ds4chat.checkpoints.reason import Reason
 from ds4chat.checkpoints.store import Identity, Store
 from ds4chat.checkpoints.writer import Writer
+from ds4chat.engine import sandbox
 from ds4chat.engine.live import LiveState
 from ds4chat.engine.llama import BUILD, KV_TYPES, PAYLOAD_ABI, Context, ContextSettings, Model, SpanCost
+from ds4chat.engine.memory_need import default_n_ctx, free_memory, need, refusal, trained_ctx, warning
 from ds4chat.engine.probe import ability
 from ds4chat.engine.prompt import PromptBuilder
 from ds4chat.engine.protocol import (
@@ -44,13 +46,15 @@ from ds4chat.engine.protocol import (
     Loading,
     Notice,
     Prepare,
+    Pulse,
     Quit,
     decode_command,
     encode,
 )
-from ds4chat.engine.template import ChatTemplate, TemplateError
+from ds4chat.engine.template import ChatTemplate, TemplateError, TemplateLimitError
 from ds4chat.engine.turn import Turns
 from ds4chat.errors import Ds4chatError, ModelError
+from ds4chat.gguf_file import FaultError, read_contents
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +64,12 @@ turn can be taken up again."""
 
 IDLE_SECONDS = 2.0
 """After a turn, before the tail is stored for good: a power cut then costs nothing."""
+
+PULSE_SECONDS = 5.0
+"""Between two signs of life of work that has nothing to say."""
+
+TEMPLATE_SECONDS = 10.0
+"""Of processor time, after which a template ends the process that could not be stopped before."""
 
 GRACE_SECONDS = 10.0
 """From the wish to stop to the forced end."""
@@ -87,12 +97,21 @@ class Engine(threading.Thread):
     def __init__(self, emit: Callable[[Event], None]) -> None:
         super().__init__(name="engine", daemon=True)
         self.commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._emit = emit
+        self._say, self._said_at = emit, 0.0
         self._stopping = threading.Event()
         self._cancelled: set[tuple[str, int]] = set()
         self._turns: Turns | None = None
         self._store: Store | None = None
         self._writer: Writer | None = None
+
+    def _emit(self, event: Event) -> None:
+        self._said_at = time.monotonic()
+        self._say(event)
+
+    def _beat(self) -> None:
+        """The work goes on: tell, when nothing else was told for a while."""
+        if time.monotonic() - self._said_at > PULSE_SECONDS:
+            self._emit(Pulse())
 
     # ---- called by the main thread ----
 
@@ -143,6 +162,7 @@ class Engine(threading.Thread):
         key = (command.session, command.turn)
 
         def cancelled() -> bool:
+            self._beat()
             return key in self._cancelled or self._stopping.is_set()
 
         try:
@@ -210,10 +230,12 @@ class Engine(threading.Thread):
                 self._emit(Loading(round(value, 3)))
             return not self._stopping.is_set()
 
+        self._look(command)
         model = Model.load(
             Path(command.model_path), command.gpu_layers, progress, extra_buffers=command.extra_buffers
         )
         model.hashes = Path(command.memo).with_name("weights.json") if command.memo else None
+        model.beat = self._beat
         settings = ContextSettings(
             n_ctx=command.n_ctx or model.default_n_ctx(command.kv_type),
             kv_type=command.kv_type,
@@ -221,14 +243,22 @@ class Engine(threading.Thread):
             threads=command.threads,
         )
         context = Context(model, settings)
+
+        def beat() -> bool:
+            # The first tokens bring the weights in from the disk, however long that takes.
+            self._beat()
+            return self._stopping.is_set()
+
+        context.set_abort(beat)
         cost = context.warm_up()
+        context.set_abort(None)
         variant = _variant(model, settings)
         can = ability(context, variant.hex(), Path(command.memo) if command.memo else None)
         context.rewinds = can.rewinds
         # Without rows a span's payload is the whole state: a chain of them would hold it again and again.
         snapshots = can.storing == "snapshots" or cost.per_token <= 0
         turn_ends_only = snapshots or cost.fixed > MAX_FIXED_IN_TOKENS * cost.per_token
-        builder = PromptBuilder(model, _template(model))
+        builder = PromptBuilder(model, self._template(model))
         policy = _policy(command.kv, model, cost)
         if command.kv.enabled and command.kv.directory and can.storing != "none":
             self._open_store(command, policy, model, settings, variant)
@@ -252,6 +282,58 @@ class Engine(threading.Thread):
             memory=model.memory,
             fingerprint=model.weights_hash.hex(),
             kv_bytes_per_token=cost.per_token,
+        )
+
+    def _look(self, command: Load) -> None:
+        """At the file, before llama.cpp does: whether it is a whole model, and whether it fits. Raises ModelError."""
+        path, kv_type = Path(command.model_path), command.kv_type
+        try:
+            contents = read_contents(path)
+        except FaultError as error:
+            other = "" if error.fault.way_out.startswith("choose") else ", or choose another"
+            raise ModelError(
+                f"The model {path} {error.fault.what}: {error.fault.way_out}{other} with --model (in a chat: /model)."
+            ) from None
+        memory = free_memory()
+        if memory is None or Model.offloads(command.gpu_layers):
+            return
+        n_ctx = command.n_ctx or default_n_ctx(trained_ctx(contents), need(contents, kv_type).per_token)
+        free = memory.free + memory.swap
+        too_much = refusal(contents, n_ctx, kv_type, free, flash_attention=command.flash_attention)
+        if too_much:
+            raise ModelError(f"The model {path.name.removesuffix('.gguf')} {too_much}")
+        slow = warning(contents, n_ctx, kv_type, memory.free)
+        if slow:
+            self._emit(Notice(f"The model {path.name.removesuffix('.gguf')} {slow}"))
+
+    def _template(self, model: Model) -> ChatTemplate:
+        """The model's own, once tried out; else ChatML, and a word about it."""
+
+        def text(token: int | None) -> str:
+            return "" if token is None else model.token_text(token)
+
+        tokens = {"control_texts": model.control_texts, "bos": text(model.bos), "eos": text(model.eos)}
+        try:
+            template = ChatTemplate(model.chat_template, **tokens)  # type: ignore[arg-type]
+            # One that refuses some roles says so in their turn.
+            with contextlib.suppress(TemplateError):
+                try:
+                    template.render([("user", "Hello")], reply_follows=True)
+                except TemplateLimitError as error:
+                    self._say_stand_in(model, str(error))
+            return template
+        except TemplateError as error:
+            fault = str(error) if isinstance(error, TemplateLimitError) else f"cannot be read ({error})"
+            self._say_stand_in(model, fault)
+            return ChatTemplate("", **tokens)  # type: ignore[arg-type]
+
+    def _say_stand_in(self, model: Model, fault: str) -> None:
+        log.error("the model's chat template is not used, ChatML stands in: %s", fault)
+        self._emit(
+            Notice(
+                f"The chat template of {model.name} {fault}: ds4chat's own (ChatML) stands in for it. Where its "
+                "replies make no sense, choose another model with --model (in a chat: /model)."
+            )
         )
 
     def _open_store(
@@ -309,18 +391,6 @@ def _variant_names(settings: ContextSettings) -> _VariantNames:
     }
 
 
-def _template(model: Model) -> ChatTemplate:
-    def text(token: int | None) -> str:
-        return "" if token is None else model.token_text(token)
-
-    tokens = {"control_texts": model.control_texts, "bos": text(model.bos), "eos": text(model.eos)}
-    try:
-        return ChatTemplate(model.chat_template, **tokens)  # type: ignore[arg-type]
-    except TemplateError as error:
-        log.error("the model's chat template does not compile, ChatML stands in: %s", error)
-        return ChatTemplate("", **tokens)  # type: ignore[arg-type]
-
-
 def _policy(kv: KvOptions, model: Model, cost: SpanCost) -> Policy:
     policy = Policy(
         min_tokens=kv.min_tokens,
@@ -368,6 +438,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, terminate)
+    sandbox.HARD_SECONDS = TEMPLATE_SECONDS
     engine = Engine(Output(os.fdopen(proto, "wb")).emit)
     engine.start()
     with contextlib.suppress(_Terminated):

@@ -13,7 +13,7 @@ from ds4chat.errors import UsageError
 from ds4chat.sessions import events as ev
 from ds4chat.sessions.conductor import Conductor
 from ds4chat.sessions.session import Message, Session, clean_text
-from ds4chat.sessions.shelf import Shelf
+from ds4chat.sessions.shelf import PATIENT_SECONDS, Shelf
 
 
 class Branches:
@@ -38,7 +38,7 @@ class Branches:
             return message
         self._must_rest(session_id)
         edited = Message(0, message.parent_id, "user", text, "queued", created=time.time())
-        self._shelf.append(session, edited)
+        self._shelf.append(session, edited, PATIENT_SECONDS)
         self._emit(ev.PathChanged(session_id))
         self._emit(ev.SessionListChanged())
         self._conductor.answer(session_id, edited.id)

@@ -7,12 +7,15 @@ in order; a crash of the engine ends a turn, not the chat. Must not know: the sc
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from ds4chat import news
 from ds4chat.engine.protocol import Cancel, Done, Event, Failed, Notice, Prefill, Restored, Sampling, Stored
-from ds4chat.errors import DatabaseError, UsageError
+from ds4chat.errors import DatabaseBusyError, DatabaseError, UsageError
 from ds4chat.sessions import events as ev
 from ds4chat.sessions.compacting import Compacting
 from ds4chat.sessions.ends import Ends
@@ -28,6 +31,21 @@ from ds4chat.sessions.windows import Windows
 
 CANCEL_SECONDS = 5.0
 """How long a quit waits for the running turn to end before it goes on without."""
+
+WRITING_SECONDS = 8.0
+"""How long a quit waits for another program that writes to the database."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Unsent:
+    """What the user sent and is not saved yet: another program writes to the database."""
+
+    session_id: str
+    text: str
+    message: Message | None = None
+    waited: bool = False
 
 
 class Conductor:
@@ -46,10 +64,12 @@ class Conductor:
         self._shelf, self._emit = shelf, emit
         self._left: set[str] = set()
         self._queue: list[Turn] = []
+        self._unsent: list[Unsent] = []
         self._last_turn = 0
         self._closing = False
         self._ends = Ends()
-        self.host = EngineHost(options, self._engine_event, self._engine_status, self._engine_crashed, memo)
+        told = (self._engine_event, self._engine_status, self._engine_crashed)
+        self.host = EngineHost(options, *told, memo, self._engine_silent)
         self.settings = Settings(shelf, options, sampling, max_tokens, emit)
         self.speed = RestoreSpeed()
         self.housekeeping = Housekeeping(shelf, self.host, emit, memo)
@@ -75,15 +95,50 @@ class Conductor:
         else:
             await self.host.start(self.settings.model(session), self.settings.ctx(session))
 
-    def send(self, session_id: str, text: str) -> Message:
-        """Append the user's message and queue its turn. Raises UsageError for blank text, SessionLockedError when
-        read-only."""
+    def send(self, session_id: str, text: str) -> Message | None:
+        """Append the user's message and queue its turn, None when that must wait for another program that writes to the
+        database. Raises UsageError for blank text, SessionLockedError when read-only."""
         text = clean_text(text)
         if not text.strip():
             raise UsageError("There is nothing to send: type a message first.")
-        session = self._shelf.writable(session_id)
-        message = Message(0, session.head_id, "user", text, "queued", created=time.time())
-        self._shelf.append(session, message)
+        self._shelf.writable(session_id)
+        unsent = Unsent(session_id, text)
+        self._unsent.append(unsent)
+        try:
+            unsent.waited = not self._shelf.backlog.do(lambda: self._post(unsent))
+        except DatabaseError:
+            if unsent in self._unsent:
+                self._unsent.remove(unsent)
+            raise
+        return unsent.message
+
+    def _post(self, unsent: Unsent) -> None:
+        """Send what the user sent. Raises DatabaseBusyError; another DatabaseError only at once."""
+        if unsent not in self._unsent:
+            return
+        session_id = unsent.session_id
+        session = self._shelf[session_id]
+        message = Message(0, session.head_id, "user", unsent.text, "queued", created=time.time())
+        if self._closing:
+            message.state = "complete"
+        try:
+            self._shelf.append(session, message)
+        except DatabaseBusyError:
+            raise
+        except DatabaseError as error:
+            self._unsent.remove(unsent)
+            if not unsent.waited:
+                raise
+            self._not_sent(unsent, str(error))
+            return
+        self._unsent.remove(unsent)
+        unsent.message = message
+        if not self._closing:
+            self._sent(session, message)
+
+    def _sent(self, session: Session, message: Message) -> None:
+        """A message of the user's is saved: queue its turn."""
+        session_id = session.id
         mine = [t for t in self._queue if t.session_id == session_id and not t.running]
         waiting = mine[-1] if mine else None
         if waiting is not None and waiting.kind == "reply" and not waiting.continue_reply:
@@ -99,7 +154,27 @@ class Conductor:
             self._emit(
                 ev.TurnQueued(session_id, message.id, self._queue.index(turn) if turn in self._queue else 0)
             )
-        return message
+
+    def _not_sent(self, unsent: Unsent, why: str = "") -> None:
+        """What waited will not be sent: give the text back, and what waits for the turn its end."""
+        words = f'{why} Not sent: "{unsent.text}"'.strip()
+        self._emit(ev.EngineNotice(words, unsent.session_id, "error" if why else "information"))
+        end = ev.TurnEnded(unsent.session_id, 0, None, "failed" if why else "complete", error=why)
+        self._emit(end)
+        self._ended(end)
+
+    def say_waiting(self) -> None:
+        """What is to be written has been waiting for a while."""
+        text = "Another program is writing to the session database: what is said here is saved as soon as it is done."
+        self._emit(ev.EngineNotice(text, severity="warning"))
+        for unsent in self._unsent:
+            self._emit(ev.EngineNotice(f'It waits to be sent: "{unsent.text}"', unsent.session_id))
+
+    def say_written(self, told: bool) -> None:
+        """Nothing waits to be written any more."""
+        if told:
+            self._emit(ev.EngineNotice("The session database is free again: everything is saved."))
+        self._emit(ev.SessionListChanged())
 
     def continue_reply(self, session_id: str) -> None:
         """Queue a turn that goes on with a cut reply, or answers a question. Raises UsageError without either."""
@@ -163,19 +238,27 @@ class Conductor:
             if turn.session_id == session_id:
                 if turn.running:
                     turn.cancelled = True
-                    self.host.send(Cancel(session_id, turn.number))
+                    if not self.host.give_up():
+                        self.host.send(Cancel(session_id, turn.number))
                 else:
                     self._end(turn, "complete")
+                    self.host.give_up()
                 return True
-        return False
+        unsent = next((unsent for unsent in self._unsent if unsent.session_id == session_id), None)
+        if unsent is None:
+            return False
+        self._unsent.remove(unsent)
+        self._not_sent(unsent)
+        return True
 
     def is_busy(self, session_id: str) -> bool:
         """Whether a turn of the session runs or waits."""
-        return any(t.session_id == session_id for t in self._queue)
+        return any(t.session_id == session_id for t in [*self._queue, *self._unsent])
 
     def busy_sessions(self) -> dict[str, str]:
         """ "running" or "queued" by session id."""
-        return {t.session_id: "running" if t.running else "queued" for t in reversed(self._queue)}
+        waiting = {unsent.session_id: "queued" for unsent in self._unsent}
+        return waiting | {t.session_id: "running" if t.running else "queued" for t in reversed(self._queue)}
 
     async def wait_turn(self, session_id: str) -> ev.TurnEnded:
         """Wait until the session's turns are over; the last one's end. Raises UsageError when there was none."""
@@ -191,12 +274,25 @@ class Conductor:
             running.cancelled = running.closing = True
             waiter = asyncio.ensure_future(self.wait_turn(running.session_id))
             self.host.send(Cancel(running.session_id, running.number))
-            await asyncio.wait([waiter], timeout=CANCEL_SECONDS)
+            await asyncio.wait([waiter], timeout=0 if self.host.status.silent else CANCEL_SECONDS)
             if running in self._queue:
                 self._end(running, "cut")
                 await waiter
         self.housekeeping.empty_trash()
         await self.host.aclose()
+        if not await self._shelf.backlog.finish(WRITING_SECONDS):
+            self._give_up_writing()
+
+    def _give_up_writing(self) -> None:
+        """Another program writes for longer than a quit waits, or the disk takes nothing."""
+        why = self._shelf.unsaved or "The session database is busy."
+        log.error("what was said last is not saved: %s", why)
+        text = f"What was said last could not be saved. {why}"
+        self._emit(ev.EngineNotice(text, severity="error"))
+        news.add(text)
+        if self._unsent:
+            texts = [unsent.text for unsent in self._unsent]
+            self._shelf.keep_draft("\n".join(filter(None, [*texts, self._shelf.kept_draft()])))
 
     def back_to(self, session_id: str) -> None:
         """The user looks at the session again before it could be put away."""
@@ -226,6 +322,13 @@ class Conductor:
 
     def _pump(self) -> None:
         """Give the engine the next turn when it is free, and the right model for it when it is not there."""
+        try:
+            self._pump_now()
+        except DatabaseBusyError:
+            self._shelf.backlog.later(self._pump_now, key=self._pump_now)
+
+    def _pump_now(self) -> None:
+        """As `_pump`. Raises DatabaseBusyError when it must be done again."""
         if not self._queue or self._queue[0].running or self._closing:
             return
         turn = self._queue[0]
@@ -242,12 +345,18 @@ class Conductor:
         turn.running = True
         self.preparing.make_way()
         if (session.model, session.model_path) != (loaded.name, loaded.path):
+            if session.model_path and not Path(session.model_path).is_file():
+                gone = f"The model {session.model_path} of this chat is gone: {loaded.name} answers from now on."
+                self._emit(ev.EngineNotice(gone, session.id, "warning"))
             session.model, session.model_path = loaded.name, loaded.path
             self._shelf.write(session.id, self._shelf.db.set_model, session.id, loaded.name, loaded.path)
         self._windows.keep(session)
         if turn.kind == "reply":
             try:
                 self._replying.begin(turn, session, loaded)
+            except DatabaseBusyError:
+                turn.running = False
+                raise
             except DatabaseError as error:
                 self._end(turn, "failed", str(error))
                 return
@@ -305,6 +414,13 @@ class Conductor:
         self._emit(ev.EngineNotice(sentence, running.session_id if running else "", "error"))
         if running is not None:
             self._end(running, "cut", sentence)
+
+    def _engine_silent(self, sentence: str) -> None:
+        """The engine says nothing for too long, or goes on (then there is no sentence)."""
+        self._emit(ev.EngineChanged(self.host.status))
+        if sentence:
+            running = next((t for t in self._queue if t.running), None)
+            self._emit(ev.EngineNotice(sentence, running.session_id if running else "", "warning"))
 
     def _engine_event(self, event: Event) -> None:
         match event:

@@ -22,6 +22,7 @@ from typing import cast
 from ds4chat.errors import DatabaseError
 from ds4chat.sessions.connection import BUSY_SECONDS, Connection
 from ds4chat.sessions.organizing import Organizing
+from ds4chat.sessions.origins import Origin, Origins, record
 from ds4chat.sessions.rows import (
     Params,
     Stats,
@@ -46,8 +47,13 @@ from ds4chat.sessions.spans import Span, Spans
 __all__ = ["Database", "Span"]
 
 
-class Database(Organizing, Spans):
-    """Sessions on disk: one of them here, many in `Organizing`, what they stand on in `Spans`.
+LATER_SECONDS = 0.001
+"""What a time lies behind another that it must come after."""
+
+
+class Database(Organizing, Spans, Origins):
+    """Sessions on disk: one of them here, many in `Organizing`, what they stand on in `Spans`, where they are from in
+    `Origins`.
 
     Args:
         path: the file, made with its folder (0700) when missing and kept at 0600; ":memory:" keeps all in
@@ -82,6 +88,15 @@ class Database(Organizing, Spans):
     ) -> None:
         self.close()
 
+    @property
+    def patience(self) -> float | None:
+        """Seconds a write waits for another process's, None for `busy_timeout`."""
+        return self._db.patience
+
+    @patience.setter
+    def patience(self, seconds: float | None) -> None:
+        self._db.patience = seconds
+
     def version_elsewhere(self) -> int:
         """A number that is another one when another connection has written meanwhile."""
         row = self._db.one("PRAGMA data_version")
@@ -96,8 +111,8 @@ class Database(Organizing, Spans):
             if not self.has(session_id):
                 return session_id
 
-    def create_session(self, session: Session) -> None:
-        """Store a session, and the messages it may already hold (an import, a fork).
+    def create_session(self, session: Session, origin: Origin | None = None) -> None:
+        """Store a session, and the messages it may already hold (an import, a fork), and where it is from.
 
         An empty `id` and times of 0 are filled in, text is cleaned, and the messages get new ids: all of that
         is written back to `session`.
@@ -105,7 +120,7 @@ class Database(Organizing, Spans):
         now = self._clock()
         session.id = session.id or self.new_id()
         session.created = session.created or now
-        session.updated = session.updated or session.created
+        session.updated = session.updated or max(session.created, self._used_now(now))
         session.title, session.system = clean_title(session.title), clean_text(session.system)
         session.summary, session.draft = clean_text(session.summary), clean_text(session.draft)
         session.tags = clean_tags(session.tags)
@@ -142,6 +157,8 @@ class Database(Organizing, Spans):
                 "UPDATE sessions SET head_id = ?, window_start_id = ? WHERE id = ?",
                 (head, window, session.id),
             )
+            if origin is not None:
+                record(db, session.id, origin)
         for message in old:
             message.id, message.parent_id = cast(int, ids[message.id]), ids[message.parent_id]
         session.messages = {message.id: message for message in old}
@@ -242,7 +259,7 @@ class Database(Organizing, Spans):
             id_ = self._insert(db, session_id, message.parent_id, message)
             db.execute(
                 "UPDATE sessions SET head_id = ?, updated = MAX(updated, ?) WHERE id = ?",
-                (id_, message.created, session_id),
+                (id_, self._used_now(message.created), session_id),
             )
         message.id = id_
         return id_
@@ -308,6 +325,13 @@ class Database(Organizing, Spans):
             ).rowcount
 
     # -- helpers
+
+    def _used_now(self, now: float) -> float:
+        """When a session counts as used that is used now: after all that were used before, also when the clock was set
+        back since. Lists are in the order of use."""
+        row = self._db.one("SELECT MAX(updated) FROM sessions")
+        last = row[0] if row is not None and isinstance(row[0], int | float) else 0.0
+        return max(now, last + LATER_SECONDS) if last > now else now
 
     @staticmethod
     def _insert(db: sqlite3.Connection, session_id: str, parent_id: int | None, message: Message) -> int:

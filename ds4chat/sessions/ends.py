@@ -7,9 +7,12 @@ import asyncio
 from ds4chat.errors import UsageError
 from ds4chat.sessions.events import TurnEnded
 
+KEPT = 16
+"""Sessions whose last end is remembered."""
+
 
 class Ends:
-    """The last end of each session."""
+    """The last end of each session, as far as somebody may still ask for it."""
 
     def __init__(self) -> None:
         self._ends: dict[str, TurnEnded] = {}
@@ -21,7 +24,10 @@ class Ends:
 
     def ended(self, end: TurnEnded, *, last: bool) -> None:
         """A turn is over. `last`: none of its session runs or waits."""
+        self._ends.pop(end.session_id, None)
         self._ends[end.session_id] = end
+        if len(self._ends) > KEPT:
+            del self._ends[next(iter(self._ends))]
         if last:
             for waiter in self._waiters.pop(end.session_id, []):
                 if not waiter.done():

@@ -17,10 +17,27 @@ from pathlib import Path
 import msgspec
 
 from ds4chat.engine.client import EngineClient
-from ds4chat.engine.protocol import Command, Event, KvOptions, Load, Loaded, LoadFailed, Loading
+from ds4chat.engine.protocol import (
+    Command,
+    ContextFull,
+    Done,
+    Event,
+    Failed,
+    Generate,
+    KvOptions,
+    Load,
+    Loaded,
+    LoadFailed,
+    Loading,
+    Prepare,
+    Prepared,
+    Pulse,
+)
 from ds4chat.engine.spawn import is_plain, remember_plain
 from ds4chat.errors import EngineError
+from ds4chat.sessions import silence
 from ds4chat.sessions.events import EngineStatus
+from ds4chat.sessions.silence import Silence
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +90,10 @@ class EngineHost:
         on_status: Callable[[EngineStatus], None],
         on_crash: Callable[[str], None],
         memo: Path | None = None,
+        on_silence: Callable[[str], None] = lambda _sentence: None,
     ) -> None:
-        """`on_event` gets what is not about loading; `on_crash` the sentence, before the restart begins.
+        """`on_event` gets what is not about loading; `on_crash` the sentence, before the restart begins; `on_silence`
+        one when the engine says nothing for too long, and "" when it goes on.
 
         Args:
             memo: a small JSON file that remembers what this machine's processor cannot do.
@@ -87,6 +106,10 @@ class EngineHost:
         self._may_restart = True
         self._crashed_pid = 0
         self._closed = False
+        self._on_silence = on_silence
+        self._asked: set[tuple[str, int]] = set()
+        self._silence = Silence(lambda: self._is_due, self._silence_changed)
+        self._letting_go = self._gave_up = False
         self.loaded: Loaded | None = None
         self.status = EngineStatus()
 
@@ -98,6 +121,11 @@ class EngineHost:
     @property
     def pid(self) -> int | None:
         return self._client.pid if self._client is not None else None
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the engine has something to say."""
+        return self.status.phase in ("starting", "loading") or bool(self._asked)
 
     @property
     def is_ready(self) -> bool:
@@ -129,10 +157,10 @@ class EngineHost:
             self.options = replace(self.options, model_path=model_path, n_ctx=n_ctx)
         self.loaded = None
         self._set(EngineStatus("starting", self._name(self.options.model_path)))
-        if self._client is not None:
-            await self._client.close()
+        await self._let_go()
         client = EngineClient(self._event, self._exited, self.options.log_path)
         self._client = client
+        self._silence.begin()
         try:
             await client.start()
         except EngineError as error:
@@ -147,6 +175,9 @@ class EngineHost:
 
     def send(self, command: Command) -> None:
         if self._client is not None:
+            if isinstance(command, Generate | Prepare):
+                self._silence.begin()
+                self._asked.add((command.session, command.turn))
             self._client.send(command)
 
     def turn_done(self) -> None:
@@ -158,10 +189,30 @@ class EngineHost:
         self._closed = True
         for task in list(self._tasks):
             await task
-        if self._client is not None:
-            await self._client.close()
+        await self._let_go()
         self.loaded = None
         self._set(EngineStatus("off"))
+
+    async def _let_go(self) -> None:
+        """Have the child go; one that says nothing is not waited for."""
+        client, silent = self._client, self._silence.lasts
+        self._silence.end()
+        self._asked.clear()
+        if client is None:
+            return
+        if silent:
+            self._letting_go = True
+            client.kill()
+        await client.close()
+        self._letting_go = False
+
+    def give_up(self) -> bool:
+        """End a child that has said nothing for too long, and start it anew. False: it is not silent."""
+        if self._client is None or not self._silence.lasts:
+            return False
+        self._gave_up = True
+        self._client.kill()
+        return True
 
     def kill(self) -> None:
         """End the child at once; reported like a crash."""
@@ -176,8 +227,22 @@ class EngineHost:
         self.status = status
         self._on_status(status)
 
+    def _silence_changed(self, lasts: bool) -> None:
+        self.status = msgspec.structs.replace(self.status, silent=lasts)
+        doing = f" while it loads {self.status.model}" if self.status.phase != "ready" else ""
+        sentence = (
+            f"The engine has said nothing for {silence.SECONDS:g} seconds{doing}: it waits for the disk, or it is "
+            "stuck. Stopping the reply starts it anew, and what was shown is kept."
+        )
+        self._on_silence(sentence if lasts else "")
+
     def _event(self, event: Event) -> None:
+        self._silence.heard()
+        if isinstance(event, Done | Failed | ContextFull | Prepared):
+            self._asked.discard((event.session, event.turn))
         match event:
+            case Pulse():
+                pass
             case Loading(progress):
                 self._set(EngineStatus("loading", self.status.model, progress))
             case Loaded():
@@ -189,6 +254,11 @@ class EngineHost:
                 self._on_event(event)
 
     def _exited(self, code: int) -> None:
+        self._silence.end()
+        self._asked.clear()
+        if self._letting_go:
+            return
+        gave_up, self._gave_up = self._gave_up, False
         was_loading = self.status.phase in ("starting", "loading")
         if code in _CRASHES and self._client is not None and self._client.pid is not None:
             self._crashed_pid = self._client.pid
@@ -201,10 +271,28 @@ class EngineHost:
             remember_plain(self._memo)
             self._restart()
             return
-        again = self._may_restart and not self._closed and not was_loading
+        again = (self._may_restart or gave_up) and not self._closed and not was_loading
         self._may_restart = False
         where = f" (its log is {self.options.log_path})" if self.options.log_path is not None else ""
-        if again:
+        if code == -signal.SIGVTALRM:
+            model = self.status.model
+            sentence = (
+                f"The chat template of {model} could not be stopped, so the engine was: choose another model with "
+                "--model (in a chat: /model); what was shown is kept."
+            )
+        elif gave_up and was_loading:
+            sentence = (
+                f"The engine did not answer while it loaded {self.status.model}: the next message starts it anew, or "
+                "choose another model with --model (in a chat: /model)."
+            )
+        elif gave_up:
+            sentence = "The engine did not answer and is started again; what was shown is kept."
+        elif code == -signal.SIGBUS and not was_loading:
+            sentence = (
+                f"The engine was ended by SIGBUS: the file of {self.status.model} was cut off or changed while it was "
+                "in use, or its disk fails. It is started again; what was shown is kept."
+            )
+        elif again:
             sentence = f"The engine {how} and is started again; what was shown is kept."
         elif code == -signal.SIGILL:
             sentence = (

@@ -21,6 +21,7 @@ class EngineStatus(msgspec.Struct, frozen=True):
         model: name of the model being loaded or in use, "" when unknown.
         progress: of the model load, 0 to 1.
         n_ctx: context length in use, tokens; 0 until ready.
+        silent: it has said nothing for too long; stopping what it does starts it anew.
     """
 
     phase: EnginePhase = "off"
@@ -28,6 +29,7 @@ class EngineStatus(msgspec.Struct, frozen=True):
     progress: float = 0.0
     n_ctx: int = 0
     message: str = ""
+    silent: bool = False
 
 
 class TurnStats(msgspec.Struct, frozen=True):

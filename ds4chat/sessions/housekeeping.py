@@ -5,15 +5,20 @@ Must not know: the engine child, the screen.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ds4chat.engine.protocol import Forget
 from ds4chat.engine.spawn import updated_from
+from ds4chat.errors import DatabaseError
 from ds4chat.sessions import events as ev
 from ds4chat.sessions.engine_host import EngineHost
 from ds4chat.sessions.shelf import Shelf
+
+log = logging.getLogger(__name__)
 
 KEEP_SECONDS = 24 * 3600.0
 """How long what another process deleted and never emptied (it was killed) stays in the trash."""
@@ -39,10 +44,11 @@ class Housekeeping:
             return
         self._done = True
         updated = updated_from(self._memo)
-        if updated is not None and self._shelf.db.all_spans():
-            what = "The engine was updated ({} to {})".format(*updated)
-            text = f"{what}: each chat is computed once more when it is opened next."
-            self._emit(ev.EngineNotice(text))
+        with contextlib.suppress(DatabaseError):
+            if updated is not None and self._shelf.db.all_spans():
+                what = "The engine was updated ({} to {})".format(*updated)
+                text = f"{what}: each chat is computed once more when it is opened next."
+                self._emit(ev.EngineNotice(text))
         self._forget_all(self._shelf.leftovers(time.time() - KEEP_SECONDS))
 
     def empty_trash(self) -> None:
@@ -51,7 +57,27 @@ class Housekeeping:
         self._forget_all(self._shelf.empty_trash(with_spans=self._host.is_ready))
 
     def _forget_all(self, emptied: dict[str, list[str]]) -> None:
-        if emptied:
+        if not emptied:
+            return
+        try:
             keep = self._shelf.db.all_spans()
-            for session_id, spans in emptied.items():
-                self._host.send(Forget(session_id, spans, keep))
+        except DatabaseError:
+            log.exception("checkpoints of deleted sessions stay")
+            return
+        for session_id, spans in emptied.items():
+            said = self._shelf.said_in_trash.pop(session_id, [])
+            self._host.send(Forget(session_id, [*spans, *self._traces(spans, said, keep)], keep))
+
+    def _traces(self, spans: list[str], said: list[str], keep: list[str]) -> list[str]:
+        """Checkpoints of a deleted session that were never written down."""
+        directory = self._host.options.kv.directory
+        if not directory:
+            return []
+        from ds4chat.checkpoints.traces import traces
+
+        try:
+            found = traces(Path(directory), map(bytes.fromhex, spans), said, map(bytes.fromhex, keep))
+        except (OSError, ValueError):
+            log.exception("checkpoints of deleted sessions were not looked for")
+            return []
+        return [name.hex() for name in found]

@@ -27,7 +27,6 @@ Nothing here touches the database. Whatever is wrong with a file is an `Intercha
 from __future__ import annotations
 
 import json
-import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -37,7 +36,9 @@ import tomli_w
 from msgspec import Meta
 
 from ds4chat.errors import InterchangeError
+from ds4chat.files import read_limited
 from ds4chat.sessions.session import Message, Session, clean_tags, clean_text, clean_title, title_from
+from ds4chat.toml_text import parse_toml
 from ds4chat.validation import explain, short
 
 MAX_FILE_BYTES = 16_000_000
@@ -46,6 +47,9 @@ long."""
 
 MAX_MESSAGES = 20_000
 """Of a file to import: a message every minute for two weeks."""
+
+LAST_SECOND = 253_402_300_799.0
+"""Of the calendar, since 1970: a float rounds the microseconds behind it up to a year that there is not."""
 
 MAX_TITLE = 200
 """Characters of a title in a file: it is one line of a list."""
@@ -113,11 +117,10 @@ def from_toml(source: str, name: str) -> Session:
     if not source.strip():
         raise InterchangeError(f"{name} is empty: a session file needs at least one [[messages]] table.")
     try:
-        data = tomllib.loads(source)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        data = parse_toml(source)
+    except ValueError as error:
         raise InterchangeError(
-            f"{name} is not a TOML file ({short(reason)}): a session is TOML with [[messages]] tables."
+            f"{name} is not a TOML file ({short(str(error))}): a session is TOML with [[messages]] tables."
         ) from None
     try:
         file = msgspec.convert(data, _SessionFile)
@@ -169,7 +172,8 @@ def to_toml(session: Session) -> str:
     for key in ("pinned", "archived", "tags", "summary"):
         if value := getattr(session, key):
             data[key] = value
-    before = len(path) - len(session.window())
+    # At least the last one is read as beside the summary, also where all that reaches the model was deleted.
+    before = min(len(path) - len(session.window()), len(path) - 1)
     if session.summary and before:
         data["summarized"] = before
     if params := {key: value for key, value in session.params.items() if value is not None}:
@@ -221,8 +225,7 @@ def _read(path: Path) -> str:
             raise InterchangeError(f"{path} is a folder: name the session files in it.")
         if path.exists() and not path.is_file():
             raise InterchangeError(f"{path} is not a regular file: save the session as a file first.")
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_limited(path, MAX_FILE_BYTES)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InterchangeError(
@@ -250,7 +253,7 @@ def _seconds(value: datetime | None, key: str, name: str) -> float:
     if value.tzinfo is None:
         raise InterchangeError(f"{name}: {key} has no time zone: write it like 2025-03-01T08:30:00Z.")
     try:
-        return max(0.0, value.astimezone(UTC).timestamp())
+        return min(max(0.0, value.astimezone(UTC).timestamp()), LAST_SECOND)
     except OverflowError:
         raise InterchangeError(
             f"{name}: {key} is beyond the calendar: write it like 2025-03-01T08:30:00Z."
@@ -258,4 +261,4 @@ def _seconds(value: datetime | None, key: str, name: str) -> float:
 
 
 def _datetime(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+    return datetime.fromtimestamp(min(seconds, LAST_SECOND), UTC)

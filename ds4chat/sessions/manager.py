@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ds4chat import news
 from ds4chat.engine.protocol import Sampling
 from ds4chat.errors import UsageError
 from ds4chat.sessions import events as ev
@@ -46,7 +47,14 @@ class SessionManager:
         """
         self._system, self._params = clean_text(system), dict(params or {})
         self._listeners: list[Callable[[ev.ManagerEvent], None]] = []
-        self._shelf = Shelf(data_dir, save=save, on_failure=self._say_failure)
+        self._shelf = Shelf(
+            data_dir,
+            save=save,
+            on_failure=self._say_failure,
+            on_wait=lambda: self._conductor.say_waiting(),
+            on_written=lambda told: self._conductor.say_written(told),
+            on_unsaved=self._say_unsaved,
+        )
         memo = data_dir / "engine.json"
         self._conductor = Conductor(self._shelf, options, sampling, max_tokens, self._emit, memo)
         self._branches = Branches(self._shelf, self._conductor, self._emit)
@@ -70,6 +78,8 @@ class SessionManager:
 
     async def start_engine(self) -> None:
         """Start the child and the model load; returns once the process is spawned. Failures come as `EngineChanged`."""
+        for sentence in news.kept():
+            self._emit(ev.EngineNotice(sentence, severity="warning"))
         if self._conductor.host.status.phase in ("off", "failed"):
             await self._conductor.start_engine()
 
@@ -148,6 +158,10 @@ class SessionManager:
         """Read again what another ds4chat wrote in a session that is only there to look at; whether it did. The session
         object stays the same. Raises SessionNotFoundError when it was deleted there."""
         return self._shelf.refresh_read_only(session_id)
+
+    def changed_elsewhere(self) -> bool:
+        """Whether another program has written sessions since this was asked last. Cheap."""
+        return self._shelf.changed_elsewhere()
 
     def is_read_only(self, session_id: str) -> bool:
         """Whether the session can only be looked at."""
@@ -265,9 +279,10 @@ class SessionManager:
 
     # ---- chat ----
 
-    def send(self, session_id: str, text: str) -> Message:
-        """Append the user's message and queue its turn. Raises UsageError for blank text, SessionLockedError when
-        read-only, DatabaseError when it cannot be saved."""
+    def send(self, session_id: str, text: str) -> Message | None:
+        """Append the user's message and queue its turn; None while another program writes to the database: it is
+        appended as soon as that ends. Raises UsageError for blank text, SessionLockedError when read-only,
+        DatabaseError when it cannot be saved."""
         return self._conductor.send(session_id, text)
 
     def continue_reply(self, session_id: str) -> None:
@@ -301,6 +316,12 @@ class SessionManager:
 
     def _say_failure(self, sentence: str) -> None:
         self._emit(ev.EngineNotice(sentence, severity="error"))
+
+    def _say_unsaved(self, why: str) -> None:
+        self._emit(ev.SavingChanged(why))
+        if why:
+            text = f"{why} What is said here meanwhile is saved as soon as that is possible."
+            self._emit(ev.EngineNotice(text, severity="error"))
 
     def _emit(self, event: ev.ManagerEvent) -> None:
         for listener in list(self._listeners):

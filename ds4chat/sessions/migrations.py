@@ -128,7 +128,27 @@ def m003_search(db: sqlite3.Connection) -> None:
     search_index.build(db)
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (m001_initial, m002_organizing, m003_search)
+def m004_origins(db: sqlite3.Connection) -> None:
+    """What imported sessions were imported from."""
+    db.execute(
+        """
+        CREATE TABLE origins (
+            session_id TEXT PRIMARY KEY NOT NULL REFERENCES sessions (id),
+            source TEXT NOT NULL,
+            key TEXT NOT NULL,
+            digest TEXT NOT NULL
+        ) WITHOUT ROWID
+        """
+    )
+    db.execute("CREATE INDEX origins_by_key ON origins (source, key)")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
+    m001_initial,
+    m002_organizing,
+    m003_search,
+    m004_origins,
+)
 
 
 def applied(db: sqlite3.Connection) -> list[str]:

@@ -18,6 +18,8 @@ from ds4chat.sessions.rows import Rows, from_lines, to_lines, unknown
 from ds4chat.sessions.search import SearchHit
 from ds4chat.sessions.session import SessionInfo, clean_tags, clean_text, clean_title
 
+DAY_SECONDS = 86_400.0
+
 LISTED_MATCHES = 5
 """Matches that the sentence about an ambiguous name lists: more would not be read."""
 
@@ -188,19 +190,26 @@ class Organizing(Rows):
         """Take a session out of the trash; one that is not there stays where it is."""
         self._set(session_id, trashed=0)
 
+    def is_trashed(self, session_id: str) -> bool:
+        """Whether a session is in the trash."""
+        return self._db.one("SELECT 1 FROM sessions WHERE id = ? AND trashed > 0", session_id) is not None
+
     def trashed(self) -> list[str]:
         """Ids of the sessions in the trash, those that went there first before the others."""
         rows = self._db.all("SELECT id FROM sessions WHERE trashed > 0 ORDER BY trashed, rowid")
         return [str(row[0]) for row in rows]
 
     def purge_trash(self, before: float, only: Sequence[str] | None = None) -> dict[str, list[str]]:
-        """Delete for good what went into the trash before a time (seconds since the epoch), of `only` when given.
+        """Delete for good what went into the trash before a time (seconds since the epoch), of `only` when given, and
+        what went there later than a day from now: the clock was wrong then.
 
         Returns:
             By session id, the spans that no session stands on any more, as SHA-1 hex, deepest first.
         """
         rows = self._db.all(
-            "SELECT id FROM sessions WHERE trashed > 0 AND trashed < ? ORDER BY trashed", before
+            "SELECT id FROM sessions WHERE trashed > 0 AND (trashed < ? OR trashed > ?) ORDER BY trashed",
+            before,
+            self._clock() + DAY_SECONDS,
         )
         ids = [str(row[0]) for row in rows if only is None or row[0] in only]
         if not ids:
@@ -209,6 +218,16 @@ class Organizing(Rows):
             # Asked again under the lock: another program may have taken it out, or deleted it.
             still = "SELECT 1 FROM sessions WHERE id = ? AND trashed > 0"
             return {i: _delete(db, i) for i in ids if db.execute(still, (i,)).fetchone() is not None}
+
+    def said_in(self, session_ids: Iterable[str]) -> dict[str, list[str]]:
+        """The texts of all messages of these sessions, by session."""
+        return {
+            id_: [
+                str(row[0])
+                for row in self._db.all("SELECT text FROM messages WHERE session_id = ? AND text <> ''", id_)
+            ]
+            for id_ in session_ids
+        }
 
     def delete(self, session_id: str) -> list[str]:
         """Delete a session for good.
@@ -249,7 +268,7 @@ def _delete(db: sqlite3.Connection, session_id: str) -> list[str]:
         ' ORDER BY "end" DESC',
         (session_id,),
     ).fetchall()
-    for table in ("spans", "messages"):
+    for table in ("spans", "origins", "messages"):
         db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
     if db.execute("DELETE FROM sessions WHERE id = ?", (session_id,)).rowcount == 0:
         raise unknown(session_id)

@@ -121,7 +121,10 @@ def spans(text: str) -> Iterator[tuple[str, int, int]]:
 
 def terms(text: str) -> str:
     """The words of a text with spaces between them: what the index holds of it."""
-    return " ".join(word for word, _, _ in spans(text))
+    # The words of `spans` without their places: each message that is saved comes by here.
+    if text.isascii():
+        return " ".join([word[:MAX_TERM] for word in _ASCII_WORD.findall(text.lower())])
+    return " ".join([word for piece in _piece().findall(text) for word in _fold(piece)])
 
 
 def parse(query: str) -> list[Needle]:

@@ -216,6 +216,10 @@ def _session(file: _SessionFile, name: str) -> Session:
                 f"{name}: message {entry.id} names message {entry.parent} as its parent, which is not before it: "
                 "export the session again."
             )
+        if entry.role == "user" and not clean_text(entry.text).strip():
+            raise InterchangeError(
+                f"{name}: message {entry.id} is blank, but a user's message must hold some text: put some there."
+            )
         if entry.parent is None and entry.role != "user":
             raise InterchangeError(
                 f"{name}: message {entry.id} begins the session and is no user's: export the session again."

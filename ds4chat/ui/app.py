@@ -26,6 +26,8 @@ from textual.driver import Driver
 from textual.screen import Screen
 
 from ds4chat.errors import Ds4chatError, UsageError
+from ds4chat.safe_text import visible
+from ds4chat.ui.painted import let_go_of_widgets
 from ds4chat.ui.screens.chat import ChatScreen
 from ds4chat.ui.screens.early_keys import EarlyKeys
 from ds4chat.ui.terminal import ChatDriver, let_go_of_dead_terminal, read_any_bytes, tell_alt_digits
@@ -110,6 +112,7 @@ class ChatApp(ThemedApp):
         bell: bool = False,
     ) -> None:
         super().__init__(theme=theme, directories=theme_directories, driver_class=driver_class)
+        let_go_of_widgets()
         self.animation_level = "none"
         self.manager = manager
         self.desk = desk
@@ -121,6 +124,9 @@ class ChatApp(ThemedApp):
         self.failure: Exception | None = None
         """What ended the app, when it was not the user."""
         self._interrupted = float("-inf")
+        self._begun = False
+        self._leaves = False
+        """The user wanted to leave before the screen was there."""
         self._may_lose = False
         """The user knows that something is not saved, or cannot be asked."""
         self._turnstile = Turnstile(self, self._let_in, self._is_writing)
@@ -162,7 +168,6 @@ class ChatApp(ThemedApp):
             os.killpg(0, signal.SIGTSTP)
 
     def on_mount(self) -> None:
-        self._catch_signals()
         if self.keymap:
             self.set_keymap(self.keymap)
         self.theme_changed_signal.subscribe(self, lambda _: self.chat.set_palette(self.palette()))
@@ -170,6 +175,10 @@ class ChatApp(ThemedApp):
 
     def _begin(self) -> None:
         """After the first paint."""
+        self._begun = True
+        if self._leaves:
+            self.call_later(self.action_quit)
+            return
         self.chat.begin(self.palette())
         self.set_timer(THEMES_SECONDS, self.load_all_themes)
         self.set_timer(SETTLED_SECONDS, _collect_again)
@@ -190,6 +199,10 @@ class ChatApp(ThemedApp):
             if command.title in ("Quit", "Screenshot"):
                 yield command
 
+    def notify(self, message: str, **options: Any) -> None:
+        """What is told may name files, models and themes: nothing in it acts on the terminal."""
+        super().notify(visible(message), **options)
+
     def copy_to_clipboard(self, text: str) -> None:
         """By OSC 52 and by the desktop's own clipboard; a toast says which of them worked."""
         self._clipboard = text
@@ -203,9 +216,8 @@ class ChatApp(ThemedApp):
 
     # -- leaving
 
-    def _catch_signals(self) -> None:
-        if self.is_headless:
-            return
+    def catch_signals(self) -> None:
+        """From before the terminal is changed: the default of both would leave it so."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
@@ -232,6 +244,10 @@ class ChatApp(ThemedApp):
         if self.closing is not None:
             self.closing.cancel()
             self.exit(self.chat.resumable)
+            return
+        if not self._begun:
+            # The parts of the screen are not there yet.
+            self._leaves = True
             return
         self.chat.keep_draft()
         if self.chat.unsaved and not self._may_lose:
@@ -334,6 +350,7 @@ def run(
     )
 
     async def main() -> None:
+        app.catch_signals()
         try:
             await app.run_async()
         finally:

@@ -62,7 +62,7 @@ async def edit(command: list[str], text: str) -> Edited:
     before it failed stays in its file, which the sentence names. Raises UsageError when it cannot be started.
     """
     path = put_away(text)
-    with _keys_are_the_editors():
+    with keys_are_the_editors():
         try:
             process = await asyncio.create_subprocess_exec(*command, str(path), umask=users_umask())
         except OSError as error:
@@ -93,7 +93,7 @@ def take_back(path: Path, text: str, code: int) -> Edited:
 
 
 @contextlib.contextmanager
-def _keys_are_the_editors() -> Iterator[None]:
+def keys_are_the_editors() -> Iterator[None]:
     """Ctrl+C and Ctrl+\\ go to all processes of the terminal; here they are meant for the editor."""
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGQUIT)}
     try:

@@ -215,7 +215,7 @@ def _check_key(text: str, id: str, fault: str) -> str:
         base = _character_to_key(base.lower() if modifiers else base)
     else:
         base = base.lower()
-    known = len(base) == 1 or base in _NAMED or _is_character_name(base)
+    known = (len(base) == 1 and base.isprintable()) or base in _NAMED or _is_character_name(base)
     if (
         not known
         or any(part not in _MODIFIERS for part in modifiers)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
+from ds4chat.files import users_umask
+
 SCHEMES = ("http://", "https://", "mailto:")
 """What may be opened; anything else a model writes as an address stays text."""
 
@@ -54,7 +56,9 @@ def open_link(url: str) -> bool:
         # Not by its own `open`: what the program says would be written over the screen.
         quiet = subprocess.DEVNULL
         command = [browser.name, *(argument.replace("%s", url) for argument in browser.args)]
-        subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+        subprocess.Popen(
+            command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True, umask=users_umask()
+        )
     except (webbrowser.Error, OSError):
         return False
     return True

@@ -70,7 +70,11 @@ class Marks:
 
 def day_of(when: float, today: date) -> str:
     """The heading for a session that was last used at `when` (seconds since the epoch, local time)."""
-    day = date.fromtimestamp(when)
+    try:
+        day = date.fromtimestamp(when)
+    except (OverflowError, OSError, ValueError):
+        # Beyond the calendar: what is to come counts as now.
+        day = today if when > 0 else date.fromtimestamp(0)
     if day >= today:
         return "Today"
     if day == today - timedelta(days=1):

@@ -1,9 +1,4 @@
-"""Text made safe and cut to a width before it is painted: pure, knows no widget.
-
-What a user pastes or a model writes may hold escape sequences, other control characters or direction
-overrides. Painted raw they would move the cursor, retitle the terminal or turn a line around; here they
-become visible instead.
-"""
+"""Text made safe (see `safe_text`) and cut to a width before it is painted: pure, knows no widget."""
 
 from __future__ import annotations
 
@@ -11,41 +6,13 @@ import re
 
 from rich.cells import cell_len, chop_cells
 
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+from ds4chat.safe_text import one_line as one_line
+from ds4chat.safe_text import visible as visible
+
 _WORD = re.compile(r"\s+|[^\s]+\s?")
 
 TAB_SIZE = 4
 """Columns of a tab stop, in plain text and in code."""
-
-
-def _picture(match: re.Match[str]) -> str:
-    char = match.group()
-    code = ord(char)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
-        return "\u2421"
-    if code < 0xA0:
-        return f"\\x{code:02x}"
-    if code in (0x2028, 0x2029):
-        return "\n"
-    if code >= 0xD800 and code < 0xE000:
-        return "\ufffd"
-    return f"<U+{code:04X}>"
-
-
-def visible(text: str) -> str:
-    """The text with control characters and direction overrides shown as what they are (`\x1b` as `␛`).
-
-    Tabs and newlines stay, line and paragraph separators become newlines. Works character by character, so a
-    stream may be cut anywhere.
-    """
-    return _UNSAFE.sub(_picture, text)
-
-
-def one_line(text: str) -> str:
-    """The text on one line, safe to paint, for titles and notices."""
-    return " ".join(visible(text).split())
 
 
 def clip(text: str, width: int) -> str:

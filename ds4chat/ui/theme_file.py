@@ -21,7 +21,7 @@ from textual.theme import Theme
 from ds4chat.files import read_limited
 from ds4chat.safe_text import one_line
 from ds4chat.toml_text import parse_toml
-from ds4chat.validation import explain
+from ds4chat.validation import explain, short
 
 MARKDOWN_KEYS = ("heading", "strong", "code", "code_background", "link", "quote", "bullet", "rule", "table")
 
@@ -168,7 +168,28 @@ def parse_theme(text: str, path: Path | None = None) -> ChatTheme:
 def _color_variables() -> frozenset[str]:
     """Names of Textual's variables that hold a colour."""
     names = Theme("any", primary="#7aa7e8").to_color_system().generate()
-    return frozenset(name for name in names if not name.endswith("-style"))
+    return frozenset(name for name in names if not _is_style(name))
+
+
+def _is_style(variable: str) -> bool:
+    """Whether a variable holds a text style, as "link-style" and "link-style-hover" do."""
+    return re.search(r"-style(-|$)", variable) is not None
+
+
+def _is_text_style(value: str) -> bool:
+    """Whether a stylesheet takes the value: the words themselves, and together."""
+    from textual.css.constants import VALID_STYLE_FLAGS
+
+    words = value.split()
+    if words == ["none"]:
+        return True
+    if not words or "none" in words or not VALID_STYLE_FLAGS.issuperset(words):
+        return False
+    try:
+        Style.parse(value)
+    except StyleSyntaxError:
+        return False
+    return True
 
 
 class _Checker:
@@ -185,13 +206,13 @@ class _Checker:
 
     def _wanted(self, key: str, value: str) -> str:
         """What a colour must be and is not, "" when there is nothing to say."""
-        full = f'a full colour such as "#7aa7e8", not "{value}"'
+        full = f'a full colour such as "#7aa7e8", not "{short(value)}"'
         try:
             color = Color.parse(value)
         except ColorParseError:
-            return f'a colour such as "{"ansi_blue" if self._ansi else "#7aa7e8"}", not "{value}"'
+            return f'a colour such as "{"ansi_blue" if self._ansi else "#7aa7e8"}", not "{short(value)}"'
         if self._ansi and color.ansi is None:
-            return f'one of the 16 colours such as "ansi_blue", not "{value}"'
+            return f'one of the 16 colours such as "ansi_blue", not "{short(value)}"'
         if not self._ansi and color.ansi is not None:
             return f"{full}: ANSI names need ansi = true"
         return full if color.a < 1 and key != "boost" else ""
@@ -203,28 +224,26 @@ class _Checker:
             if key not in known:
                 allowed = ", ".join((*also, *known))
                 line = line_of(self._text, table, key)
-                raise ThemeFileError(f'unknown key "{key}" in {table}: allowed are {allowed}', line)
+                raise ThemeFileError(f'unknown key "{short(key)}" in {table}: allowed are {allowed}', line)
             self.color(table, key, value)
 
     def variables(self, values: dict[str, str]) -> None:
         """Textual would end the app over a value that its stylesheets cannot use."""
         for key, value in values.items():
-            if key.endswith("-style"):
-                try:
-                    Style.parse(value.replace("none", ""))
-                except StyleSyntaxError as error:
-                    reason = f'variables.{key} must be a style such as "bold", not "{value}"'
-                    raise self._variable_fault(key, reason) from error
+            if _is_style(key):
+                if not _is_text_style(value):
+                    reason = f'variables.{short(key)} must be a style such as "bold", not "{short(value)}"'
+                    raise self._variable_fault(key, reason)
             elif key in _color_variables():
                 try:
                     Color.parse(
                         re.sub(r"^(auto|initial)$", "white", re.sub(r"\s+\d+(\.\d+)?%$", "", value.strip()))
                     )
                 except ColorParseError as error:
-                    reason = f'variables.{key} must be a colour, not "{value}"'
+                    reason = f'variables.{short(key)} must be a colour, not "{short(value)}"'
                     raise self._variable_fault(key, reason) from error
             elif not re.fullmatch(r"[\w #%.(),-]*", value):
-                reason = f'variables.{key} must be a value as in a stylesheet, not "{value}"'
+                reason = f'variables.{short(key)} must be a value as in a stylesheet, not "{short(value)}"'
                 raise self._variable_fault(key, reason)
 
     def _variable_fault(self, key: str, reason: str) -> ThemeFileError:
@@ -239,7 +258,7 @@ class _Checker:
         if name not in STYLE_MAP:
             key = "style" if table else "syntax"
             raise ThemeFileError(
-                f'syntax must be one of {", ".join(sorted(STYLE_MAP))}, not "{name}"',
+                f'syntax must be one of {", ".join(sorted(STYLE_MAP))}, not "{short(name)}"',
                 line_of(self._text, table, key),
             )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ds4chat.safe_text import one_line
 from ds4chat.ui.theme_file import ChatTheme, ThemeFileError, load_theme
 
 DEFAULT_THEME = "harbor"
@@ -28,7 +29,7 @@ class ThemeFailure:
 
     def __str__(self) -> str:
         where = f" (line {self.line})" if self.line else ""
-        return f"Theme {self.path}{where} was skipped: {self.reason}."
+        return one_line(f"Theme {self.path}{where} was skipped: {self.reason}.")
 
 
 class ThemeShelf:

@@ -99,6 +99,8 @@ def engine_words(engine: EngineStatus) -> str:
     """The engine's state in a few words."""
     if engine.phase == "failed":
         return engine.message or "the engine failed"
+    if engine.silent:
+        return f"{engine.model or 'the engine'} does not answer · Esc starts it anew"
     if engine.phase == "ready":
         return engine.model or "ready"
     name = engine.model or "model"

@@ -226,11 +226,16 @@ def test_a_faulty_configuration_is_told(line: Line) -> None:
     )
 
 
-def test_a_database_that_is_none_is_a_failure(line: Line) -> None:
+def test_a_database_that_is_none_is_kept_and_told(line: Line) -> None:
     line.database.write_text("no database " * 100)
     result = line("ls")
-    assert result.code == 1
-    assert result.err.startswith(f"ds4chat: The session database {line.database} is damaged or no database (")
+    assert result.code == 0
+    (kept,) = line.database.parent.glob("sessions.damaged-*.db")
+    assert kept.read_text() == "no database " * 100
+    assert result.err.splitlines()[-1] == (
+        f"ds4chat: The session database {line.database} was damaged and nothing in it could be read: a new one begins, "
+        f"and the damaged file is kept as {kept}."
+    )
 
 
 def test_an_unexpected_error_is_one_sentence_too(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:

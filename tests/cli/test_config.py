@@ -103,7 +103,7 @@ FAULTS = {
     "[sampling]\nseed = -1": "sampling.seed must be a whole number from 0 to 4294967294.",
     "[sampling]\nheat = 1": 'unknown key "heat" in sampling: allowed are temperature, top_p, top_k, min_p,',
     "[colours]\na = 1": 'unknown key "colours": allowed are the sections [model], [sampling], [chat], [kv], [keys].',
-    "model = 1": "model must be path, ctx, threads, gpu_layers, kv_type, flash_attention, not of type int.",
+    "model = 1": "model must be path, ctx, threads, gpu_layers, kv_type, flash_attention, folders, not of type int.",
     '[model]\nkv_type = "q9"': "model.kv_type must be one of f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl, not",
     "[model]\nctx = 5": "model.ctx must be a whole number of tokens from 64 up.",
     "[kv]\nspace_mb = -1": "kv.space_mb must be a whole number of MB, 0 for no limit, from 0 to",
@@ -131,7 +131,7 @@ def test_a_folder_in_the_files_place_is_told(tmp_path: Path) -> None:
 
 
 def test_every_setting_says_what_is_allowed() -> None:
-    assert len(allowed_values()) == 1 + 5 + 6 + 7 + 4 + 10 + 1
+    assert len(allowed_values()) == 1 + 5 + 7 + 7 + 4 + 10 + 1 + 1  # the last: what a list of folders holds
     assert all(allowed_values().values())
 
 

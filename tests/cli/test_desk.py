@@ -166,7 +166,7 @@ class TestPlaces:
             ("LM Studio", "studio.gguf"),
             ("Ollama", "gemma3:4b"),
             ("Hugging Face", "hub.gguf"),
-            ("llama.cpp", "big-00001-of-00002.gguf"),
+            ("llama.cpp", "big"),
             ("starter model", "starter.gguf"),
         }
 

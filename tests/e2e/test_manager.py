@@ -136,7 +136,7 @@ async def test_a_model_that_cannot_be_loaded_fails_the_turn_and_keeps_the_text(
         session = room.manager.new_session()
         ended = await room.ask(session.id, "Hello?")
         assert ended.state == "failed" and ended.reply_id is None
-        assert ended.error.startswith(f"The model {bad} could not be loaded")
+        assert ended.error.startswith(f"The model {bad} is a GGUF file of version 0")
         assert [m.text for m in session.path()] == ["Hello?"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ds4chat.checkpoints.format import read_header
 from ds4chat.checkpoints.policy import Policy
-from ds4chat.engine import llama, worker
+from ds4chat.engine import llama, memory_need, worker
 from ds4chat.engine.llama import KV_TYPES, Context, ContextSettings, Model, SpanCost
 from ds4chat.engine.protocol import PLAIN_KV_TYPES, KvOptions, Load
 from ds4chat.errors import CheckpointError, ModelError
@@ -208,7 +208,7 @@ def test_the_default_context_length(
 def test_a_context_is_made_with_the_default_length(
     tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llama, "DEFAULT_CTX_CAP", 1024)
+    monkeypatch.setattr(memory_need, "DEFAULT_CTX_CAP", 1024)
     with EngineRoom(tiny["dense"], None, n_ctx=None, threads=1) as room:  # type: ignore[arg-type]
         assert room.loaded.n_ctx == 1024
 

@@ -187,7 +187,9 @@ def test_what_the_template_refuses_is_a_sentence_and_the_next_turn_works(
         "{{ '<|im_start|>' + m.content + '<|im_end|>' }}{% endfor %}"
     )
     monkeypatch.setattr(
-        worker, "_template", lambda model: ChatTemplate(source, control_texts=model.control_texts)
+        worker.Engine,
+        "_template",
+        lambda _engine, model: ChatTemplate(source, control_texts=model.control_texts),
     )
     with Room(tiny["dense"], None) as room:
         failed = only(room.chat([user("no")]), Failed)

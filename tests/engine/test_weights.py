@@ -14,7 +14,7 @@ from ds4chat.engine.weights import weights_hash
 
 @pytest.fixture(autouse=True)
 def forgotten() -> None:
-    weights._hash.cache_clear()
+    weights._found.clear()
 
 
 def model(tmp_path: Path, size: int = 20_000_000) -> Path:
@@ -39,7 +39,7 @@ def test_one_bit_anywhere_is_another_model(tmp_path: Path, at: int) -> None:
 def test_it_is_remembered_beyond_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, memo = model(tmp_path), tmp_path / "weights.json"
     before = weights_hash(path, memo)
-    weights._hash.cache_clear()
+    weights._found.clear()
     monkeypatch.setattr(weights.xxhash, "xxh3_128", lambda: pytest.fail("the file was read again"))
     assert weights_hash(path, memo) == before
 
@@ -51,7 +51,7 @@ def test_a_file_that_was_replaced_is_hashed_again(tmp_path: Path) -> None:
     other.write_bytes(os.urandom(20_000_000))
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
     other.replace(path)
-    weights._hash.cache_clear()
+    weights._found.clear()
     assert weights_hash(path, memo) != before, "same path, size and time of change, another inode"
 
 

@@ -204,6 +204,9 @@ def script(folder: Path, body: str) -> str:
     return str(path)
 
 
+EXCLAIM = "text = open(path).read().rstrip(); open(path, 'w').write(text + '!\\n')"
+
+
 class TestEditor:
     def test_which_it_is(self, tmp_path: Path) -> None:
         own = script(tmp_path, "")
@@ -218,7 +221,7 @@ class TestEditor:
         own = script(
             tmp_path,
             f"open({str(tmp_path / 'seen')!r}, 'w').write(f'{{path}} {{os.stat(path).st_mode:o}} {{sys.argv[1]}}')\n"
-            "text = open(path).read(); open(path, 'w').write(text + ' more\\n')",
+            "text = open(path).read().rstrip(); open(path, 'w').write(text + ' more\\n')",
         )
         edited = await editor.edit([own, "--wait"], "some text")
         assert edited == editor.Edited("some text more")
@@ -242,7 +245,7 @@ class TestEditor:
     async def test_on_the_screen(
         self, manager: FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
     ) -> None:
-        monkeypatch.setenv("VISUAL", f"'{script(tmp_path, 'open(path, chr(97)).write(chr(33))')}'")
+        monkeypatch.setenv("VISUAL", f"'{script(tmp_path, EXCLAIM)}'")
         async with running(manager) as chat:
             suspended = free_terminal(chat, monkeypatch)
             if way == "alt+e":
@@ -299,7 +302,7 @@ def wait_for(pid: int, state: str) -> None:
 class TestInARealTerminal:
     @pytest.fixture
     def program(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
-        monkeypatch.setenv("VISUAL", f"'{script(tmp_path, 'open(path, chr(97)).write(chr(33))')}'")
+        monkeypatch.setenv("VISUAL", f"'{script(tmp_path, EXCLAIM)}'")
         return ScreenProcess(tmp_path)
 
     def test_ctrl_z_and_back(self, program: Program) -> None:

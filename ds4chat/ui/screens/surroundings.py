@@ -52,9 +52,9 @@ class Surroundings(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (16, "-tall")]
 
-    def __init__(self, manager: SessionManager) -> None:
-        # A class that is set later styles the whole tree once more.
-        super().__init__(id="chat", classes="-empty")
+    def __init__(self, manager: SessionManager, *, empty: bool = True) -> None:
+        # A class that is set or taken away later styles the whole tree once more.
+        super().__init__(id="chat", classes="-empty" if empty else "")
         self.manager = manager
         self.bell_when_done = False
         """Ring the terminal's bell when a reply that nobody watches is done."""
@@ -161,7 +161,8 @@ class Surroundings(Screen[None]):
         view = self._views.current
         engine = self._activity.engine
         busy = self.manager.is_busy(self.current_id) if view else False
-        self.set_class(view is None or (view.is_new and not view.notes), "-empty")
+        if view is not None:
+            self.set_class(view.is_new and not view.notes, "-empty")
         self.set_class(view is not None and view.incognito, "-incognito")
         self.welcome.set_state(engine, self._rows, incognito=view is not None and view.incognito)
         read_only = view.read_only if view else False

@@ -6,6 +6,7 @@ The half of the chat screen that has no keys. Widgets post up to it, it calls do
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,13 @@ from textual import events
 from textual.timer import Timer
 from textual.widgets import TextArea
 
-from ds4chat.errors import Ds4chatError, SessionLockedError
+from ds4chat.errors import Ds4chatError, SessionLockedError, SessionNotFoundError
 from ds4chat.sessions.events import (
     ContextUsed,
+    EngineChanged,
     EngineNotice,
     ManagerEvent,
+    SavingChanged,
     SessionListChanged,
     TextStreamed,
     TurnEnded,
@@ -32,6 +35,8 @@ from ds4chat.ui.screens.surroundings import Surroundings
 if TYPE_CHECKING:
     from ds4chat.sessions.manager import SessionManager
 
+log = logging.getLogger(__name__)
+
 REST_SECONDS = 0.5
 """How long the eye must rest on a session before its context is restored."""
 
@@ -39,22 +44,29 @@ DRAFT_SECONDS = 1.0
 """How long what is typed may be on the screen alone."""
 
 FOLLOW_SECONDS = 1.0
-"""How often a session that another ds4chat writes in is looked after."""
+"""How often it is looked whether another ds4chat has written to sessions."""
+
+LIST_EVERY = 2
+"""Of these looks, how many it takes until the list is read again."""
 
 
 class ViewingScreen(Surroundings):
     """Shows one session at a time; the replies of the others go on meanwhile."""
 
     def __init__(self, manager: SessionManager, *, session_id: str | None = None, pick: bool = False) -> None:
-        super().__init__(manager)
+        super().__init__(manager, empty=session_id is None)
         self._first = session_id
         self._rest_timer: Timer | None = None
         self._rested = ""
         self._draft_timer: Timer | None = None
+        self._looks = self._list_looked = 0
+        self._list_is_old = False
+        self._gone: set[str] = set()
+        self._failure = ""
 
     def on_mount(self) -> None:
         self._unsubscribe = self.manager.subscribe(self._receive)
-        self.set_interval(FOLLOW_SECONDS, self._follow_read_only)
+        self.set_interval(FOLLOW_SECONDS, self._follow_elsewhere)
 
     def on_unmount(self) -> None:
         self._unsubscribe()
@@ -176,18 +188,26 @@ class ViewingScreen(Surroundings):
         self._rested = self.current_id
         self.manager.rest_on(self.current_id)
 
-    def _follow_read_only(self) -> None:
-        """Show what another ds4chat wrote in the session on the screen."""
+    def _follow_elsewhere(self) -> None:
+        """Show what another ds4chat wrote: in the list, and in the session on the screen when it is open there."""
         view = self._views.current
-        if view is None or not view.read_only or self._leaving:
+        if self._leaving:
             return
         try:
-            changed = self.manager.refresh_read_only(view.session.id)
-        except Ds4chatError:
-            # It was deleted there; what was read of it stays.
-            return
-        if changed:
-            self.transcript.show_session(view.session, view.notes, self.transcript.place)
+            self._list_is_old |= self.manager.changed_elsewhere()
+            if view is not None and view.read_only and self.manager.refresh_read_only(view.session.id):
+                self.transcript.reload()
+                self._refresh_state()
+        except SessionNotFoundError:
+            if view is not None and view.session.id not in self._gone:
+                self._gone.add(view.session.id)
+                text = "This chat was deleted in another ds4chat. What was read of it stays here; F5 keeps a copy."
+                self.transcript.add_note(self._views.note(view.session.id, text, "warning"))
+        except Ds4chatError as error:
+            log.warning("%s", error)
+        self._looks += 1
+        if self._list_is_old and self._looks - self._list_looked >= LIST_EVERY:
+            self._list_is_old, self._list_looked = False, self._looks
             self._list_later()
 
     # -- what is typed and not sent
@@ -204,6 +224,10 @@ class ViewingScreen(Surroundings):
     def draft_text(self) -> str:
         """What is typed and not sent."""
         return self.prompt.text
+
+    def keep_draft(self) -> None:
+        """Save what is typed now, and not a second later."""
+        self._save_draft()
 
     def _save_draft(self) -> None:
         if self._draft_timer is not None:
@@ -238,6 +262,9 @@ class ViewingScreen(Surroundings):
             self.transcript.apply(event)
             self._status_later()
         else:
+            if isinstance(event, SavingChanged):
+                # A quit asks for it before any message comes through.
+                self.unsaved = event.why
             self.post_message(ManagerEventReceived(event))
 
     def on_manager_event_received(self, message: ManagerEventReceived) -> None:
@@ -256,8 +283,16 @@ class ViewingScreen(Surroundings):
             case TurnEnded():
                 self._reply_done(event)
                 self._list_later()
+            case EngineChanged(status=status):
+                failure = status.message if status.phase == "failed" else ""
+                if failure and failure != self._failure:
+                    # A line of the status has no room for the way out.
+                    self.notify(failure, severity="error", markup=False, timeout=5 + len(failure) / 20)
+                self._failure = failure
             case EngineNotice(message=text, session_id=session_id, severity=severity):
-                self.notify(text, severity=severity, markup=False)
+                # What is long to read, and of weight, stays longer.
+                if text != self._failure:
+                    self.notify(text, severity=severity, markup=False, timeout=5 + len(text) / 20)
                 if session_id:
                     note = self._views.note(session_id, text, severity)
                     if session_id == self.current_id:

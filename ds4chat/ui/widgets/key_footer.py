@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import Footer
+from textual.widgets._footer import FooterKey
 
 
 class KeyFooter(Footer):
@@ -19,6 +21,25 @@ class KeyFooter(Footer):
         super().__init__(compact=True, show_command_palette=False)
         self._shown: tuple[object, ...] | None = None
         self._asked = False
+
+    def compose(self) -> ComposeResult:
+        """One key for each action. Textual's own binds each to the footer, which never lets go of them: in a long run
+        they would fill the memory."""
+        if not self._bindings_ready:
+            return
+        actions: set[str] = set()
+        for _, binding, enabled, tooltip in self.screen.active_bindings.values():
+            if binding.show and binding.action not in actions:
+                actions.add(binding.action)
+                key = self.app.get_key_display(binding)
+                yield FooterKey(
+                    binding.key,
+                    key,
+                    binding.description,
+                    binding.action,
+                    disabled=not enabled,
+                    tooltip=tooltip,
+                )
 
     def bindings_changed(self, screen: Screen[object]) -> None:
         self._bindings_ready = True

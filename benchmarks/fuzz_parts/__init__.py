@@ -1,0 +1,25 @@
+"""The kinds of input that `benchmarks/fuzz.py` and `tests/fuzz` feed."""
+
+from __future__ import annotations
+
+from benchmarks.fuzz_parts.checkpoints import CheckpointFile, CheckpointFolder
+from benchmarks.fuzz_parts.imports import BundleImport, JsonImport, TomlImport
+from benchmarks.fuzz_parts.protocol import CommandLines, EventLines
+from benchmarks.fuzz_parts.settings import ConfigFile, PersonaFile, ThemeFile
+from benchmarks.fuzz_parts.target import Target
+
+TARGETS: dict[str, type[Target]] = {
+    kind.name: kind
+    for kind in (
+        CheckpointFile,
+        CheckpointFolder,
+        TomlImport,
+        JsonImport,
+        BundleImport,
+        ConfigFile,
+        PersonaFile,
+        ThemeFile,
+        EventLines,
+        CommandLines,
+    )
+}

@@ -3,7 +3,8 @@
 A template is a program out of a model file, so it may loop for ever, multiply a text until nothing else has memory, or
 reach for files. Promises: each of these is a `TemplateLimitError` within seconds, and the process goes on; what stays
 within the limits is rendered as Jinja renders it. The clock is looked at in each round of a loop and at each call.
-What takes its time inside of one C call cannot be stopped: with `HARD_SECONDS` set the process ends by SIGVTALRM. Must not know: messages, tokens, the engine.
+What takes its time inside of one C call cannot be stopped: with `HARD_SECONDS` set the process ends by SIGVTALRM.
+Must not know: messages, tokens, the engine.
 """
 
 from __future__ import annotations

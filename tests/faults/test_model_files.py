@@ -268,8 +268,8 @@ def test_what_only_the_engine_can_know(tiny: dict[str, Path], tmp_path: Path) ->
     with pytest.raises(ModelError) as caught:
         Model.load(lacking)
     assert str(caught.value) == (
-        f"The model {lacking} could not be loaded (tensor 'output_norm.weight' not found): download or copy it again, or "
-        "choose another with --model (in a chat: /model); the engine's log has the details."
+        f"The model {lacking} could not be loaded (tensor 'output_norm.weight' not found): download or copy it again, "
+        "or choose another with --model (in a chat: /model); the engine's log has the details."
     )
 
 

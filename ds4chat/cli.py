@@ -432,9 +432,7 @@ def complain(sentence: str) -> None:
 
 
 def _log_path() -> Path | None:
-    paths = (
-        Path(h.baseFilename) for h in logging.getLogger().handlers if isinstance(h, logging.FileHandler)
-    )
+    paths = (Path(h.baseFilename) for h in logging.getLogger().handlers if isinstance(h, logging.FileHandler))
     return next((path for path in paths if path.exists()), None)
 
 

@@ -42,6 +42,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FAILURE_GRACE_SECONDS = 1.0
 """How long a turn may take to end by itself after the engine was reported as failed."""
 
+
 def shown(text: str, out: TextIO | None = None) -> str:
     """Text as it is for a file or a pipe, and made `visible` for a terminal; `out` is standard output by default."""
     return visible(text) if (out or sys.stdout).isatty() else text

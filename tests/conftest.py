@@ -10,8 +10,8 @@ from hypothesis import settings
 
 from tests.support.tiny_models import KINDS, starter_model, write_tiny_models
 
-# A busy machine is no failure, and the suite has many properties: half of the usual examples keeps it short.
-settings.register_profile("suite", max_examples=50, deadline=None)
+# A busy machine is no failure, and the suite has many properties: fewer examples than usual keep it short.
+settings.register_profile("suite", max_examples=30, deadline=None)
 settings.load_profile("suite")
 
 # Each test of the screen leaves thousands of objects in cycles: collecting after every 700 new ones took a third of the

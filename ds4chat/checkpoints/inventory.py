@@ -182,7 +182,8 @@ def _prove(stock: Stock, span: SpanInfo, proven: dict[bytes, _Proof]) -> _Proof:
 def _changed(stock: Stock, span: SpanInfo, unknown: set[bytes]) -> bool:
     """Whether a span, or what it continues, is not the file it was when stock was taken."""
     parent = span.header.parent
-    came = parent != ROOT and parent not in stock.spans and span_path(stock.folder, parent).exists()
+    before = span_path(stock.folder, parent)
+    came = parent != ROOT and parent not in stock.spans and before not in stock.junk and before.exists()
     return came or parent in unknown or _inode(span.path) != span.inode
 
 

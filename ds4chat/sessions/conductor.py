@@ -253,7 +253,9 @@ class Conductor:
 
     def is_busy(self, session_id: str) -> bool:
         """Whether a turn of the session runs or waits."""
-        return any(t.session_id == session_id for t in [*self._queue, *self._unsent])
+        return any(t.session_id == session_id for t in self._queue) or any(
+            unsent.session_id == session_id for unsent in self._unsent
+        )
 
     def busy_sessions(self) -> dict[str, str]:
         """ "running" or "queued" by session id."""
@@ -346,7 +348,9 @@ class Conductor:
         self.preparing.make_way()
         if (session.model, session.model_path) != (loaded.name, loaded.path):
             if session.model_path and not Path(session.model_path).is_file():
-                gone = f"The model {session.model_path} of this chat is gone: {loaded.name} answers from now on."
+                gone = (
+                    f"The model {session.model_path} of this chat is gone: {loaded.name} answers from now on."
+                )
                 self._emit(ev.EngineNotice(gone, session.id, "warning"))
             session.model, session.model_path = loaded.name, loaded.path
             self._shelf.write(session.id, self._shelf.db.set_model, session.id, loaded.name, loaded.path)

@@ -16,7 +16,7 @@ def let_go_of_widgets() -> None:
     """Textual remembers two styles by the colours they are made of, and by the cache of whoever asked, which holds all
     lines of a widget: that is of no account for the styles. Again does nothing."""
     method = StylesCache.__dict__.get("get_inner_outer")
-    if isinstance(method, staticmethod) or not hasattr(method, "__wrapped__"):
+    if method is None or isinstance(method, staticmethod) or not hasattr(method, "__wrapped__"):
         return
     made = method.__wrapped__
 

@@ -141,7 +141,7 @@ def test_ls_counts_what_a_session_stands_on_though_it_is_not_in_its_list(disk: D
 
 
 def other_weights(disk: Disk) -> None:
-    (disk.line.folder / "data" / "models" / "tiny.gguf").write_bytes(b"GGUF other")
+    (disk.line.folder / "data" / "models" / "tiny.gguf").write_bytes(b"GGUF\x03\x00\x00\x00other")
 
 
 def no_model(disk: Disk) -> None:
@@ -191,7 +191,7 @@ def test_ls_says_that_another_build_wrote_them(disk: Disk, monkeypatch: pytest.M
 
 def test_ls_looks_at_each_sessions_own_model(disk: Disk) -> None:
     own = disk.line.folder / "own.gguf"
-    own.write_bytes(b"GGUF its own")
+    own.write_bytes(b"GGUF\x03\x00\x00\x00its own")
     identity = replace(disk.identity, variant=b"variant2", fingerprint=weights_hash(own))
     disk.session("Own", disk.put("with its own", 40, identity=identity), model_path=str(own))
     disk.session("Other", disk.put("with its own", 40, identity=identity))

@@ -55,16 +55,16 @@ def test_a_long_imported_chat_is_read_and_not_computed_again(program: Program, t
             f"{role} speaks for the {i}th time of the harbour, its boats, the weather and the price of fish. "
             * 4,
         )
-        for i in range(8)
+        for i in range(4)
         for role in ("user", "assistant")
     ]
     (tmp_path / "harbour.toml").write_text(toml_session("The harbour", story))
     assert program.run("import", str(tmp_path / "harbour.toml")).returncode == 0
     first = program.ask("What is it about?", "-r", "The harbour", "--max-tokens", "4")
-    assert first["prefilled_tokens"] > 1000
+    assert first["prefilled_tokens"] > 500
     second = program.ask("Who speaks?", "-r", "The harbour", "--max-tokens", "4")
     assert second["prefilled_tokens"] < 64
-    assert second["cached_tokens"] > 1000
+    assert second["cached_tokens"] > 500
     assert second["restore_ms"] > 0
 
 

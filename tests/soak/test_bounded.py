@@ -24,7 +24,7 @@ from tests.support.scripted_engine import scripted_room
 
 KINDS = (Session, Message, Turn, Widget, StylesCache, Timer, Entry, asyncio.Task, asyncio.Future, SpanInfo)
 
-ROUNDS = 5
+ROUNDS = 4
 """Between two looks."""
 
 

@@ -35,7 +35,9 @@ class Program:
 
     @property
     def env(self) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("DS4CHAT_")}
+        # A size of another terminal would win over that of the one it runs in.
+        unwanted = ("DS4CHAT_", "COLUMNS", "LINES")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
         return kept | {
             "DS4CHAT_DATA_DIR": str(self.home / "data"),
             "DS4CHAT_KV_DIR": str(self.home / "kv"),

@@ -292,7 +292,7 @@ def test_the_screen_says_it_and_keeps_what_is_written(tmp_path: Path) -> None:
     path = tmp_path / "bert.gguf"
     path.write_bytes(FAULTS["embeddings"][0])
     with Terminal(Program(tmp_path / "home"), "-m", str(path), columns=160) as terminal:
-        terminal.until(r"choose another with --model")
+        terminal.until(r"The model .*bert.gguf is an embedding model")
         terminal.send_message("Nobody answers")
         terminal.until(r"failed: The model ")
         assert "Nobody answers" in terminal.text

@@ -200,7 +200,20 @@ def test_every_option_is_in_the_docs(option: str) -> None:
 
 
 def test_the_docs_name_no_option_or_command_that_is_not_there() -> None:
-    scripts = {"--kills", "--index", "--minutes", "--tiny", "--restores", "--rounds", "--only", "--files", "--count", "--model", "--ctx", "--json"}
+    scripts = {
+        "--kills",
+        "--index",
+        "--minutes",
+        "--tiny",
+        "--restores",
+        "--rounds",
+        "--only",
+        "--files",
+        "--count",
+        "--model",
+        "--ctx",
+        "--json",
+    }
     known = {*options(), "--help", "-h", *scripts}
     foreign = {"--force-reinstall", "--no-cache-dir", "--no-binary", "--no-deps"}
     for page in PAGES:

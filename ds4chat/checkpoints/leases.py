@@ -16,6 +16,7 @@ import logging
 import os
 import re
 import secrets
+import threading
 import time
 import weakref
 from collections.abc import Iterable
@@ -52,12 +53,14 @@ class _Chain(msgspec.Struct):
 
 
 class Lease:
-    """This process's own. It ends with `close`, with the object, or with the process."""
+    """This process's own, for any of its threads. It ends with `close`, with the object, or with the process."""
 
     def __init__(self, root: Path) -> None:
         """Nothing is written before `stand_on`, `handing` or `ensure`; none of these ever raises for the disk's
         sake: without a lease the chain is merely not spared."""
         self._root = root
+        # The engine names what it stands on while the writer sees that there is a lease at all.
+        self._mutex = threading.RLock()
         self._fd = -1
         self._lock = self._chain = root
         self._spans: list[str] = []
@@ -65,38 +68,41 @@ class Lease:
 
     def ensure(self) -> None:
         """Make the lease, also when somebody deleted the directory in between."""
-        if self._fd >= 0 and self._lock.exists():
-            return
-        try:
-            self._take()
-            self._write()
-        except OSError as error:
-            log.info("no lease in %s: %s", self._root, error)
+        with self._mutex:
+            if self._fd >= 0 and self._lock.exists():
+                return
+            try:
+                self._take()
+                self._write()
+            except OSError as error:
+                log.info("no lease in %s: %s", self._root, error)
 
     def stand_on(self, spans: Iterable[Path]) -> None:
         """Name the span files the live state stands on, in place of those named before."""
-        self._spans = [path.relative_to(self._root).as_posix() for path in spans]
-        try:
-            if self._fd < 0:
-                return
-            self._write()
-        except OSError:
-            if self._root.is_dir():
-                self.ensure()
+        names = [path.relative_to(self._root).as_posix() for path in spans]
+        with self._mutex:
+            self._spans = names
+            try:
+                if self._fd < 0:
+                    return
+                self._write()
+            except OSError:
+                if self._root.is_dir():
+                    self.ensure()
 
     def handing(self, span: Path | None) -> None:
         """Note which file llama.cpp is about to take in; None when it has."""
-        if self._fd < 0:
-            return
         note = b"" if span is None else os.fsencode(span)[len(os.fsencode(self._root)) + 1 :]
-        with suppress(OSError):
-            os.pwrite(self._fd, note[:_NOTE_BYTES].ljust(_NOTE_BYTES, b"\0"), 0)
+        with self._mutex, suppress(OSError):
+            if self._fd >= 0:
+                os.pwrite(self._fd, note[:_NOTE_BYTES].ljust(_NOTE_BYTES, b"\0"), 0)
 
     def close(self) -> None:
         """Stand on nothing any more; again does nothing."""
-        if self._end is not None:
-            self._end()
-        self._fd, self._end = -1, None
+        with self._mutex:
+            if self._end is not None:
+                self._end()
+            self._fd, self._end = -1, None
 
     def _take(self) -> None:
         self.close()

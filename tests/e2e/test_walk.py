@@ -126,11 +126,11 @@ def test_a_walk_through_everything(program: Program, walk: Window) -> None:
     command(walk, "/theme paper")
     walk.until("paper", gone=True)
     command(walk, "/model other")
-    walk.until("other")
+    walk.until("this chat goes on with")
 
     # The older part summarised; then out, and back in.
     walk.send_message("And a number?")
-    walk.until(r"And a number(.|\n)*" + DONE)
+    walk.until(r"And a number(.|\n)*◆ other(.|\n)*" + DONE)
     command(walk, "/compact")
     walk.until("Summary of what lies above|ummar")
     walk.until(r"Enter sends")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +46,9 @@ MOST_TRAILERS_BEHIND = 32
 
 CONTROL = b"\xff"
 """First key byte of a control token."""
+
+MAPPED_AT_ONCE = 4
+"""Spans that llama.cpp has taken in and that are still to be left by the other thread, which may be late."""
 
 FLUSH_SECONDS = 30.0
 """How long a look-up waits for spans that are still being written."""
@@ -411,6 +416,7 @@ class LiveState:
         self._empty()
         self._foreign = foreign
         links = [Link.root()]
+        lefts: deque[Future[None]] = deque()
 
         def leave(span: LoadedSpan, tokens: list[int]) -> None:
             with span:
@@ -425,8 +431,10 @@ class LiveState:
                         handed(info)
                         self._context.restore(span.payload_address, span.payload_size, info.start, info.end)
                     finally:
-                        # Done beside the next span's copying.
-                        left = self._ahead.later(leave, span, tokens)
+                        # Done beside the next span's copying. A mapping holds a descriptor until it is left.
+                        lefts.append(self._ahead.later(leave, span, tokens))
+                        if len(lefts) > MAPPED_AT_ONCE:
+                            lefts.popleft().result()
                     self.tokens += tokens
                 except CheckpointError as error:
                     log.warning("checkpoint %s is not used: %s", info.sha1.hex(), error)
@@ -434,7 +442,7 @@ class LiveState:
                     self._forget_damaged(spans[i + 1 :], info)
                     self.clear()
                     return None
-        left.result()
+        lefts[-1].result()
         self.chain = links
         return list(self.tokens)
 

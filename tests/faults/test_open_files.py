@@ -6,15 +6,19 @@ import asyncio
 import json
 import resource
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ds4chat.engine.client import EngineClient
+from ds4chat.engine.live import MAPPED_AT_ONCE
+from ds4chat.engine.llama import Context
 from ds4chat.errors import EngineError
 from ds4chat.streams import check_free_files
-from tests.support.engine_room import EngineRoom, user
+from tests.support.engine_room import SMALL, EngineRoom, user
 from tests.support.program import Program
 
 TOO_MANY = "ds4chat: Too many files are open: close other programs, or raise the limit with `ulimit -n`.\n"
@@ -72,6 +76,30 @@ def test_a_restore_holds_no_file_open(tmp_path: Path, tiny: dict[str, Path]) -> 
         before = len(open_files())
         assert room.chat(question, max_tokens=2).restored > 700
         assert len(open_files()) <= before + 2
+
+
+def test_a_restore_does_not_run_ahead_of_the_thread_that_lets_go_of_files(
+    tmp_path: Path, tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = [user("word " * 400)]
+    kv = msgspec.structs.replace(SMALL, continued_interval_tokens=32, boundary_align_tokens=32)
+    with EngineRoom(tiny["dense"], tmp_path, kv, n_ctx=2048) as room:
+        room.chat(question, max_tokens=2)
+    with EngineRoom(tiny["dense"], tmp_path, kv, n_ctx=2048) as room:
+        turns, gate, seen = room.engine._turns, threading.Event(), list[int]()
+        assert turns is not None
+        restore = Context.restore
+
+        def late(context: Context, *span: int) -> None:
+            if not seen:
+                turns.live._ahead.later(gate.wait, 10)
+                threading.Timer(0.5, gate.set).start()
+            seen.append(len(open_files()))
+            restore(context, *span)
+
+        monkeypatch.setattr(Context, "restore", late)
+        assert room.chat(question, max_tokens=2).restored > 700
+    assert len(seen) > 20 and max(seen) <= seen[0] + MAPPED_AT_ONCE + 3
 
 
 def test_an_engine_that_cannot_be_started_for_want_of_files_says_so(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -24,8 +25,13 @@ OTHER = "cinnamon"
 
 def holding(word: str, *folders: Path) -> list[str]:
     """Files with a word in their bytes, whatever its case."""
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return [str(path) for path in files if word.encode() in path.read_bytes().lower()]
+    found = []
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        # A checkpoint that is being written changes its name.
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+            if word.encode() in path.read_bytes().lower():
+                found.append(str(path))
+    return found
 
 
 def short_spans(folder: Path) -> KvOptions:

@@ -35,7 +35,8 @@ from ds4chat.ui.wording import age, placeholder
 if TYPE_CHECKING:
     from ds4chat.sessions.manager import SessionInfo, SessionManager
 
-STATUS_SECONDS = 0.25
+STATUS_SECONDS = 0.5
+"""How often what changes with every token is told, at most: a number that flickers cannot be read."""
 
 LIST_SECONDS = 60
 """How often the list is read again without being asked to: ages change, other programs write."""
@@ -225,7 +226,7 @@ class Surroundings(Screen[None]):
         return "to be read again" if info else ""
 
     def _status_later(self) -> None:
-        """What changes with every token is shown a few times a second."""
+        """For what changes with every token."""
         if self._status_timer is None:
             self._status_timer = self.set_timer(STATUS_SECONDS, self._refresh_status)
 

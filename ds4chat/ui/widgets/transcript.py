@@ -17,6 +17,7 @@ from textual import events
 from textual.geometry import Region, Size
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
+from textual.scrollbar import ScrollBar
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.timer import Timer
@@ -24,6 +25,7 @@ from textual.timer import Timer
 from ds4chat.ui.entries import Entry, MessageEntry, Page
 from ds4chat.ui.palette import Palette
 from ds4chat.ui.styles import stylesheet
+from ds4chat.ui.widgets.steady_scrollbar import SteadyScrollBar
 
 FRAME = 1 / 10
 """Seconds between two paints of a growing reply, at least."""
@@ -185,6 +187,7 @@ class Transcript(ScrollView, can_focus=True):
             if round(self.scroll_y) != top:
                 self.scroll_y = top
                 self.scroll_target_y = top
+            self.vertical_scrollbar.refresh()
             self._release_far(top, height)
         finally:
             self._settling = False
@@ -195,9 +198,18 @@ class Transcript(ScrollView, can_focus=True):
         """
         if size != self.virtual_size:
             self.set_reactive(Transcript.virtual_size, size)
-            self.vertical_scrollbar.window_virtual_size = size.height
-            self.vertical_scrollbar.window_size = height
-            self.vertical_scrollbar.refresh()
+            # It is painted once the position fits the new length.
+            self.vertical_scrollbar.set_reactive(ScrollBar.window_virtual_size, size.height)
+            self.vertical_scrollbar.set_reactive(ScrollBar.window_size, height)
+
+    @property
+    def vertical_scrollbar(self) -> ScrollBar:
+        if self._vertical_scrollbar is None:
+            bar = SteadyScrollBar(name="vertical", thickness=self.scrollbar_size_vertical)
+            self._vertical_scrollbar = bar
+            bar.display = False
+            self.app._start_widget(self, bar)
+        return self._vertical_scrollbar
 
     def _view_top(self, height: int) -> int:
         end = max(self._tops[-1] - height, 0)

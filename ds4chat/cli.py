@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import logging.handlers
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,15 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ds4chat import __version__, news
-from ds4chat.cli_cache import cache
-from ds4chat.cli_completion import complete_models, complete_sessions, complete_themes, completion
-from ds4chat.cli_config import config
-from ds4chat.cli_doctor import doctor
-from ds4chat.cli_models import models
-from ds4chat.cli_search import search
-from ds4chat.cli_themes import themes
+from ds4chat.cli_late import LateGroup, complete_late
 from ds4chat.errors import Ds4chatError, SessionLockedError, SessionNotFoundError, UsageError
 from ds4chat.files import keep_private
+from ds4chat.log_file import LogFile
 from ds4chat.safe_text import one_line
 from ds4chat.streams import check_free_files, nobody_reads, open_missing_streams
 
@@ -34,9 +28,6 @@ if TYPE_CHECKING:
     from ds4chat.paths import Paths
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-LOG_BYTES = 1_000_000
-"""Size at which a log is put aside; one old one is kept."""
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +50,7 @@ _chat_options = _options(
         flag_value="",
         default=None,
         help="Go on in that session (an id, the start of one, or a title), or pick one.",
-        shell_complete=complete_sessions,
+        shell_complete=complete_late("complete_sessions"),
     ),
     click.option("-c", "--continue", "continue_", is_flag=True, help="Go on in the latest session."),
     click.option(
@@ -67,7 +58,7 @@ _chat_options = _options(
         "--model",
         metavar="PATH|NAME",
         help="GGUF file, or a name that `models` lists.",
-        shell_complete=complete_models,
+        shell_complete=complete_late("complete_models"),
     ),
     click.option("-s", "--system", metavar="TEXT", help="System prompt of a new session."),
     click.option("-p", "--print", "prompt", metavar="PROMPT|-", help="Answer on standard output and exit."),
@@ -170,6 +161,7 @@ _kv_options = _options(
 
 
 @click.group(
+    cls=LateGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -199,7 +191,7 @@ def list_command(flags: dict[str, Any], as_json: bool, archived: bool, data_dir:
 
 
 @cli.command("show")
-@click.argument("session", metavar="ID", shell_complete=complete_sessions)
+@click.argument("session", metavar="ID", shell_complete=complete_late("complete_sessions"))
 @click.option("--json", "form", flag_value="json", help="Print a JSON object.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
 @click.option("--toml", "form", flag_value="toml", help="Print TOML, which `import` reads.")
@@ -213,7 +205,7 @@ def show_command(flags: dict[str, Any], session: str, form: str | None, data_dir
 
 
 @cli.command("rename")
-@click.argument("session", metavar="ID", shell_complete=complete_sessions)
+@click.argument("session", metavar="ID", shell_complete=complete_late("complete_sessions"))
 @click.argument("title")
 @_data_dir
 @click.pass_obj
@@ -225,7 +217,9 @@ def rename_command(flags: dict[str, Any], session: str, title: str, data_dir: st
 
 
 @cli.command("rm")
-@click.argument("sessions", metavar="ID...", nargs=-1, required=True, shell_complete=complete_sessions)
+@click.argument(
+    "sessions", metavar="ID...", nargs=-1, required=True, shell_complete=complete_late("complete_sessions")
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_data_dir
 @_kv_dir
@@ -240,7 +234,7 @@ def remove_command(
 
 
 @cli.command("export")
-@click.argument("sessions", metavar="ID...", nargs=-1, shell_complete=complete_sessions)
+@click.argument("sessions", metavar="ID...", nargs=-1, shell_complete=complete_late("complete_sessions"))
 @click.option(
     "--with-checkpoints",
     "checkpoints",
@@ -258,7 +252,10 @@ def remove_command(
     help="By default a bundle with checkpoints, else by the file's ending, else toml.",
 )
 @click.option(
-    "--theme", metavar="NAME", help="Whose colours a page in HTML has.", shell_complete=complete_themes
+    "--theme",
+    metavar="NAME",
+    help="Whose colours a page in HTML has.",
+    shell_complete=complete_late("complete_themes"),
 )
 @_data_dir
 @_kv_dir
@@ -324,7 +321,13 @@ def import_command(
     help="Measure this part alone; may be repeated.",
 )
 @click.option("--plot", metavar="FILE", help="Also draw it, as .svg or .png.")
-@click.option("-m", "--model", metavar="PATH|NAME", help="As of the chat.", shell_complete=complete_models)
+@click.option(
+    "-m",
+    "--model",
+    metavar="PATH|NAME",
+    help="As of the chat.",
+    shell_complete=complete_late("complete_models"),
+)
 @_model_options
 @_data_dir
 @_kv_dir
@@ -338,15 +341,6 @@ def bench_command(
     given = {name: value for name, value in own.items() if value is not None}
     chosen = {**flags, **given, "no_kv": False, "no_save": False}
     cli_bench.bench(chosen, tokens, parts=only, as_json=as_json, plot=plot)
-
-
-cli.add_command(cache)
-cli.add_command(completion)
-cli.add_command(config)
-cli.add_command(doctor)
-cli.add_command(models)
-cli.add_command(search)
-cli.add_command(themes)
 
 
 def _paths(flags: dict[str, Any], data_dir: str | None, kv_dir: str | None = None) -> Paths:
@@ -432,7 +426,7 @@ def complain(sentence: str) -> None:
 
 
 def _log_path() -> Path | None:
-    paths = (Path(h.baseFilename) for h in logging.getLogger().handlers if isinstance(h, logging.FileHandler))
+    paths = (h.path for h in logging.getLogger().handlers if isinstance(h, LogFile))
     return next((path for path in paths if path.exists()), None)
 
 
@@ -450,9 +444,7 @@ def _start_log() -> None:
     try:
         path = paths.resolve().app_log
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handler = logging.handlers.RotatingFileHandler(
-            path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", delay=True
-        )
+        handler = LogFile(path)
         handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
         if path.exists() and path.stat().st_mode & 0o077:
             path.chmod(0o600)

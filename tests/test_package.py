@@ -177,12 +177,19 @@ def test_shipped_files_name_no_machine(unpacked: Path) -> None:
 # ---- README and docs
 
 
+def commands_of(group: click.Group) -> dict[str, click.Command]:
+    """By name, those too that are imported when they are called."""
+    context = click.Context(group)
+    found = ((name, group.get_command(context, name)) for name in group.list_commands(context))
+    return {name: command for name, command in found if command is not None}
+
+
 def options() -> list[str]:
     """Every name of every option, of the program and of its commands."""
     root = cli.cli
     assert isinstance(root, click.Group)
-    groups = [root, *(c for c in root.commands.values() if isinstance(c, click.Group))]
-    commands = [root, *(command for group in groups for command in group.commands.values())]
+    groups = [root, *(c for c in commands_of(root).values() if isinstance(c, click.Group))]
+    commands = [root, *(command for group in groups for command in commands_of(group).values())]
     return sorted(
         {
             name
@@ -221,7 +228,7 @@ def test_the_docs_name_no_option_or_command_that_is_not_there() -> None:
         assert named - known - foreign == set(), page.name
     root = cli.cli
     assert isinstance(root, click.Group)
-    for name in root.commands:
+    for name in commands_of(root):
         assert re.search(rf"^\| `{name}[ `]", COMMAND_LINE, re.MULTILINE), name
         assert f"ds4chat {name} " in README
 

@@ -6,6 +6,7 @@ import unicodedata
 
 import pytest
 
+from ds4chat.ui.widgets.steady_scrollbar import SteadyScrollBar
 from tests.ui.driving import running
 from tests.ui.fake_manager import FakeManager
 
@@ -258,6 +259,36 @@ async def test_streaming_makes_few_frames(manager: FakeManager) -> None:
             manager.stream(f"w{n} ")
         await chat.until_shown("w499")
         assert chat.transcript.frames - before < 20
+
+
+async def test_the_scroll_bar_is_painted_only_when_it_looks_different(
+    manager: FakeManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    painted = 0
+    paint = SteadyScrollBar.render
+
+    def render(bar: SteadyScrollBar) -> object:
+        nonlocal painted
+        painted += 1
+        return paint(bar)
+
+    monkeypatch.setattr(SteadyScrollBar, "render", render)
+    session = manager.make("t", ["word\n\n" * 800])
+    async with running(manager, session_id=session.id, size=(80, 24)) as chat:
+        await chat.until_shown("word")
+        manager.send(session.id, "go")
+        manager.begin()
+        await chat.pilot.pause()
+        bar, before, frames = chat.transcript.vertical_scrollbar, painted, chat.transcript.frames
+        for n in range(12):
+            manager.stream(f"w{n}\n\n")
+            await chat.until_shown(f"w{n}")
+        assert chat.transcript.frames - frames >= 12 and painted - before <= 4
+        assert bar.window_virtual_size == chat.transcript.virtual_size.height
+        assert bar.position == chat.transcript.scroll_y == chat.transcript.max_scroll_y
+        before = painted
+        await chat.pilot.press("pageup")
+        await chat.until(lambda: painted > before)
 
 
 PERSIAN = "سلام دنیا این یک متن طولانی است که باید در چند سطر شکسته شود و هیچ حرفی گم نشود"

@@ -60,6 +60,12 @@ _chat_options = _options(
         help="GGUF file, or a name that `models` lists.",
         shell_complete=complete_late("complete_models"),
     ),
+    click.option(
+        "--engine",
+        metavar="NAME|URL|ssh:HOST",
+        help="Answer by an engine elsewhere: one of config.toml, a server, or ds4chat on another machine.",
+        shell_complete=complete_late("complete_engines"),
+    ),
     click.option("-s", "--system", metavar="TEXT", help="System prompt of a new session."),
     click.option("-p", "--print", "prompt", metavar="PROMPT|-", help="Answer on standard output and exit."),
     click.option(
@@ -394,7 +400,8 @@ def _run(arguments: Sequence[str]) -> int:
         # A sentence about a session has its title, which is the user's own words.
         about_session = isinstance(error, SessionNotFoundError | SessionLockedError)
         log.info("%s", type(error).__name__ if about_session else error, exc_info=error.__cause__)
-        complain(str(error))
+        if not news.is_last_printed(str(error)):
+            complain(str(error))
         return error.exit_code
     except BrokenPipeError:
         return nobody_reads()

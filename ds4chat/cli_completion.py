@@ -114,6 +114,21 @@ def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str)
     return []
 
 
+def complete_engines(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Names of engines of config.toml, with where they are."""
+    with _quietly():
+        from ds4chat.engine_settings import LOCAL, load_engines
+
+        places = {engine.name: engine.url or engine.ssh for engine in load_engines(_paths(ctx).config_file)}
+        names = {LOCAL: "this machine's own"} | places
+        return [
+            CompletionItem(name, help=place) for name, place in names.items() if name.startswith(incomplete)
+        ]
+    return []
+
+
 def complete_themes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Names of the themes that are shipped and of the user's own."""
     with _quietly():

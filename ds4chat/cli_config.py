@@ -256,6 +256,8 @@ def _faults_of(tree: dict[str, Any]) -> list[str]:
     allowed, found = allowed_values(), []
     structs = typing.get_type_hints(Config)
     for section, table in tree.items():
+        if section == "engine":
+            continue  # `_deeper_faults` looks at these
         keys = table if section in structs and isinstance(table, dict) else {None: table}
         for key, value in keys.items():
             part = {section: value if key is None else {key: value}}
@@ -273,6 +275,7 @@ def _deeper_faults(path: Path) -> list[str]:
     from ds4chat import paths
     from ds4chat.cli_setup import resolve_paths
     from ds4chat.config import choose_model, load_config
+    from ds4chat.engine_settings import load_engines
     from ds4chat.key_settings import load_key_settings
     from ds4chat.personas import find
     from ds4chat.ui.keymap import resolve
@@ -288,6 +291,8 @@ def _deeper_faults(path: Path) -> list[str]:
 
     with told():
         resolve(load_key_settings(path))
+    with told():
+        load_engines(path)
     if config.chat.persona:
         with told("chat.persona"):
             find(path.parent / "personas", config.chat.persona)

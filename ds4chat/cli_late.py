@@ -11,7 +11,7 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-COMMANDS = ("cache", "completion", "config", "doctor", "models", "search", "themes")
+COMMANDS = ("cache", "completion", "config", "doctor", "engine", "models", "search", "themes")
 """Each is an attribute of the module `ds4chat.cli_<name>` with its own name."""
 
 

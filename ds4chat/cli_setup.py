@@ -12,6 +12,7 @@ from ds4chat import config as configuration
 from ds4chat import paths
 from ds4chat.config import Config
 from ds4chat.config_environment import given
+from ds4chat.engine.place import RemoteEngine, is_elsewhere
 from ds4chat.engine.protocol import PLAIN_KV_TYPES
 from ds4chat.errors import UsageError
 from ds4chat.paths import Paths
@@ -84,10 +85,15 @@ class Setup:
 
     def engine_options(self, flags: Mapping[str, Any], session_id: str | None = None) -> EngineOptions:
         """How the engine is started, with the model that is meant. Raises ModelError, DatabaseError."""
+        remote = self.remote(flags)
+        if remote is not None:
+            return self._options_elsewhere(remote, flags)
         session_model = ""
         if session_id is not None and flags["model"] is None:
             with self.database() as database:
                 session_model = database.model_path(session_id)
+            if is_elsewhere(session_model):
+                session_model = ""
         model = configuration.choose_model(
             flags["model"],
             session_model,
@@ -112,6 +118,26 @@ class Setup:
             kv=configuration.kv_options(self.config, self.paths.kv_dir, read_only=flags["no_save"]),
             log_path=self.paths.engine_log,
             pinned=flags["model"] is not None or bool(given("model", "path")),
+        )
+
+    def remote(self, flags: Mapping[str, Any]) -> RemoteEngine | None:
+        """The engine elsewhere that is meant, None for this machine's own. Raises UsageError."""
+        given = flags.get("engine") or os.environ.get("DS4CHAT_ENGINE") or None
+        # Read again, since it is seldom there: other settings do not wait for the code.
+        if given is None and "engine" not in configuration.read_tree(self.paths.config_file)[1]:
+            return None
+        from ds4chat.engine_settings import choose_engine, load_engines
+
+        return choose_engine(given, load_engines(self.paths.config_file), flags["model"])
+
+    def _options_elsewhere(self, remote: RemoteEngine, flags: Mapping[str, Any]) -> EngineOptions:
+        return EngineOptions(
+            model_path=remote.path,
+            n_ctx=flags["ctx"],
+            kv=configuration.kv_options(self.config, self.paths.kv_dir, read_only=flags["no_save"]),
+            log_path=self.paths.engine_log,
+            pinned=True,
+            remote=remote,
         )
 
     def manager(self, flags: Mapping[str, Any], session_id: str | None) -> SessionManager:

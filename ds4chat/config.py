@@ -136,7 +136,8 @@ penalty."""
 @functools.cache
 def allowed_values() -> dict[str, str]:
     """What may stand at each path of the file, as in "$.sampling.top_k"; for a table, its keys."""
-    allowed = {"$": "the sections " + ", ".join(f"[{name}]" for name in Config.__struct_fields__)}
+    sections = [*(f"[{name}]" for name in Config.__struct_fields__), "[[engine]]"]
+    allowed = {"$": "the sections " + ", ".join(sections)}
     for section, struct in typing.get_type_hints(Config).items():
         allowed[f"$.{section}"] = ", ".join(struct.__struct_fields__)
         for key, hint in typing.get_type_hints(struct, include_extras=True).items():
@@ -184,6 +185,8 @@ def load_config(path: Path) -> Config:
 def read_config(path: Path) -> Config:
     """The settings of config.toml alone. Raises UsageError."""
     _, tree = read_tree(path)
+    # Read by `engine_settings`, when one is meant.
+    tree.pop("engine", None)
     try:
         config = msgspec.convert(tree, Config)
     except msgspec.ValidationError as error:

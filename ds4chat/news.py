@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 _sentences: list[str] = []
+_printed = ""
+"""The last sentence that stands where it stays."""
 
 
 def add(sentence: str) -> None:
@@ -24,5 +26,12 @@ def take() -> list[str]:
 
 def printed(sentence: str) -> None:
     """It stands on standard error or output, where it stays."""
+    global _printed
+    _printed = sentence
     if sentence in _sentences:
         _sentences.remove(sentence)
+
+
+def is_last_printed(sentence: str) -> bool:
+    """Whether it was the last to be printed, so that to print it again would tell nothing."""
+    return sentence == _printed

@@ -236,7 +236,8 @@ class PlainChat(PlainCommands):
                 self._streaming = 0
                 if error:
                     self.exit_code = 1
-                    self.line(error)
+                    if not news.is_last_printed(error):
+                        self.line(error)
                 elif state in ENDS:
                     self.line(f"({ENDS[state]})")
                 self._changed.set()

@@ -154,7 +154,7 @@ def test_the_version_is_the_same_everywhere(built: Path) -> None:
 
 def test_shipped_files_name_no_machine(unpacked: Path) -> None:
     home = re.compile(r"/(?:home|Users|root|work)/\w|[A-Z]:\\\\?Users")
-    hosts = {"localhost", socket.gethostname()} - {""}
+    hosts = {socket.gethostname()} - {"", "localhost"}
     faults = []
     sources = [p for p in unpacked.rglob("*") if p.suffix in (".py", ".tcss", ".toml")]
     for path in [
@@ -222,7 +222,7 @@ def test_the_docs_name_no_option_or_command_that_is_not_there() -> None:
         "--json",
     }
     known = {*options(), "--help", "-h", *scripts}
-    foreign = {"--force-reinstall", "--no-cache-dir", "--no-binary", "--no-deps"}
+    foreign = {"--slot-save-path", "--force-reinstall", "--no-cache-dir", "--no-binary", "--no-deps"}
     for page in PAGES:
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))
         assert named - known - foreign == set(), page.name

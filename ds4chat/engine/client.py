@@ -12,13 +12,13 @@ import errno
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
+from ds4chat.engine.place import RemoteEngine, worker_command
 from ds4chat.engine.protocol import Command, Event, Quit, decode_event, encode
 from ds4chat.engine.spawn import child_environment
 from ds4chat.errors import EngineError
@@ -39,10 +39,20 @@ class EngineClient:
     """One engine child process."""
 
     def __init__(
-        self, on_event: Callable[[Event], None], on_exit: Callable[[int], None], log_path: Path | None = None
+        self,
+        on_event: Callable[[Event], None],
+        on_exit: Callable[[int], None],
+        log_path: Path | None = None,
+        remote: RemoteEngine | None = None,
     ) -> None:
-        """`on_exit` gets the return code (negative: the signal that ended it), unless `close` was called before."""
+        """`on_exit` gets the return code (negative: the signal that ended it), unless `close` was called before.
+
+        Args:
+            remote: what is started in place of the child with llama.cpp.
+        """
         self._on_event, self._on_exit, self._log_path = on_event, on_exit, log_path
+        self._command = worker_command() if remote is None else remote.command
+        self._environment = {} if remote is None else remote.environment
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._closing = False
@@ -62,17 +72,20 @@ class EngineClient:
                 stderr = stack.enter_context(self._open_log())
                 # Its own session: Ctrl+C and a hang-up of the terminal must not end it before it has stored its tail.
                 self._process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    "ds4chat.engine.worker",
+                    *self._command,
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=stderr,
-                    env=child_environment(),
+                    env=child_environment() | self._environment,
                     start_new_session=True,
                     limit=LINE_LIMIT,
                 )
             except OSError as error:
+                if isinstance(error, FileNotFoundError | PermissionError):
+                    raise EngineError(
+                        f"The engine's command {self._command[0]} cannot be run ({error.strerror}): install it, or "
+                        "correct the engine in config.toml."
+                    ) from error
                 few_files = error.errno in (errno.EMFILE, errno.ENFILE)
                 way_out = "raise the limit with `ulimit -n`" if few_files else "free some memory"
                 raise EngineError(

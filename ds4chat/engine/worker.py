@@ -94,8 +94,12 @@ class Output:
 class Engine(threading.Thread):
     """The engine thread: loads one model and works commands off in order."""
 
-    def __init__(self, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self, emit: Callable[[Event], None], own_load: Callable[[Load], Load] = lambda load: load
+    ) -> None:
+        """`own_load` makes of what is asked for what is loaded here (see `main`)."""
         super().__init__(name="engine", daemon=True)
+        self._own_load = own_load
         self.commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._say, self._said_at = emit, 0.0
         self._stopping = threading.Event()
@@ -204,7 +208,7 @@ class Engine(threading.Thread):
     def _load(self, command: Load) -> None:
         try:
             self._emit(Loading(0.0))
-            self._emit(self._loaded(command))
+            self._emit(self._loaded(self._own_load(command)))
         except Ds4chatError as error:
             self._emit(LoadFailed(str(error)))
         except Exception as error:
@@ -424,8 +428,12 @@ def _read_commands(file: BinaryIO, engine: Engine) -> None:
             engine.commands.put(command)
 
 
-def main() -> None:
-    """Run until told to stop. llama.cpp prints where it likes: what it takes for stdout is the log from here on."""
+def main(own_load: Callable[[Load], Load] = lambda load: load) -> None:
+    """Run until told to stop. llama.cpp prints where it likes: what it takes for stdout is the log from here on.
+
+    Args:
+        own_load: for a chat on another machine, whose paths mean nothing here. May raise Ds4chatError.
+    """
     proto = os.dup(1)
     os.dup2(2, 1)
     logging.basicConfig(
@@ -439,7 +447,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, terminate)
     sandbox.HARD_SECONDS = TEMPLATE_SECONDS
-    engine = Engine(Output(os.fdopen(proto, "wb")).emit)
+    engine = Engine(Output(os.fdopen(proto, "wb")).emit, own_load)
     engine.start()
     with contextlib.suppress(_Terminated):
         _read_commands(sys.stdin.buffer, engine)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ds4chat import news
+from ds4chat.engine.place import is_elsewhere
 from ds4chat.engine.protocol import Cancel, Done, Event, Failed, Notice, Prefill, Restored, Sampling, Stored
 from ds4chat.errors import DatabaseBusyError, DatabaseError, UsageError
 from ds4chat.sessions import events as ev
@@ -347,7 +348,8 @@ class Conductor:
         turn.running = True
         self.preparing.make_way()
         if (session.model, session.model_path) != (loaded.name, loaded.path):
-            if session.model_path and not Path(session.model_path).is_file():
+            before = session.model_path
+            if before and not is_elsewhere(before) and not Path(before).is_file():
                 gone = (
                     f"The model {session.model_path} of this chat is gone: {loaded.name} answers from now on."
                 )

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from ds4chat.engine.client import EngineClient
+from ds4chat.engine.place import PREFIX, RemoteEngine
 from ds4chat.engine.protocol import (
     Command,
     ContextFull,
@@ -52,6 +53,7 @@ class EngineOptions:
     Attributes:
         n_ctx: tokens; None: the model's own, capped at 16,384 and by a quarter of the memory.
         pinned: the user named this model for the whole run, whatever a session used before.
+        remote: an engine elsewhere; `model_path` is then what stands for it (see `RemoteEngine.path`).
     """
 
     model_path: Path
@@ -63,9 +65,26 @@ class EngineOptions:
     kv: KvOptions = field(default_factory=KvOptions)
     log_path: Path | None = None
     pinned: bool = False
+    remote: RemoteEngine | None = None
+
+    @property
+    def elsewhere(self) -> RemoteEngine | None:
+        """The engine elsewhere, when it is the one that is meant now: a chat may have chosen a model of its own."""
+        return self.remote if self.remote is not None and self.model_path == self.remote.path else None
 
     def load_command(self, extra_buffers: bool, memo: str, crashed_pid: int = 0) -> Load:
-        """What the child is asked to load."""
+        """What the child is asked to load. An engine elsewhere has paths of its own."""
+        if self.elsewhere is not None:
+            return Load(
+                model_path=self.elsewhere.model,
+                n_ctx=self.n_ctx,
+                threads=self.threads,
+                gpu_layers=self.gpu_layers,
+                kv_type=self.kv_type,
+                flash_attention=self.flash_attention,
+                extra_buffers=extra_buffers,
+                kv=msgspec.structs.replace(self.kv, directory="", budget_mb=None),
+            )
         return Load(
             model_path=str(self.model_path),
             n_ctx=self.n_ctx,
@@ -158,7 +177,7 @@ class EngineHost:
         self.loaded = None
         self._set(EngineStatus("starting", self._name(self.options.model_path)))
         await self._let_go()
-        client = EngineClient(self._event, self._exited, self.options.log_path)
+        client = EngineClient(self._event, self._exited, self.options.log_path, self.options.elsewhere)
         self._client = client
         self._silence.begin()
         try:
@@ -221,7 +240,7 @@ class EngineHost:
 
     @staticmethod
     def _name(path: Path) -> str:
-        return path.name.removesuffix(".gguf")
+        return path.name.removeprefix(PREFIX).removesuffix(".gguf")
 
     def _set(self, status: EngineStatus) -> None:
         self.status = status
@@ -246,6 +265,9 @@ class EngineHost:
             case Loading(progress):
                 self._set(EngineStatus("loading", self.status.model, progress))
             case Loaded():
+                if self.options.elsewhere is not None:
+                    # Paths of another machine mean nothing here.
+                    event = msgspec.structs.replace(event, path=str(self.options.model_path))
                 self.loaded = event
                 self._set(EngineStatus("ready", event.name, 1.0, event.n_ctx))
             case LoadFailed(message):
@@ -265,16 +287,22 @@ class EngineHost:
         self.loaded = None
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         log.error("the engine %s", how)
-        if code == -signal.SIGILL and was_loading and self._extra_buffers:
+        elsewhere = self.options.elsewhere
+        # A shell in between tells a signal as a code.
+        illegal = (-signal.SIGILL,) if elsewhere is None else (-signal.SIGILL, 128 + signal.SIGILL)
+        if code in illegal and was_loading and self._extra_buffers:
             # The processor announces instructions it does not run: load again without the code that uses them.
             self._extra_buffers = False
-            remember_plain(self._memo)
+            if elsewhere is None:
+                remember_plain(self._memo)
             self._restart()
             return
         again = (self._may_restart or gave_up) and not self._closed and not was_loading
         self._may_restart = False
         where = f" (its log is {self.options.log_path})" if self.options.log_path is not None else ""
-        if code == -signal.SIGVTALRM:
+        if elsewhere is not None:
+            sentence = self._gone_elsewhere(elsewhere, how, where, again=again, loading=was_loading)
+        elif code == -signal.SIGVTALRM:
             model = self.status.model
             sentence = (
                 f"The chat template of {model} could not be stopped, so the engine was: choose another model with "
@@ -310,6 +338,21 @@ class EngineHost:
         self._on_crash(sentence)
         if again:
             self._restart()
+
+    @staticmethod
+    def _gone_elsewhere(remote: RemoteEngine, how: str, where: str, *, again: bool, loading: bool) -> str:
+        """The sentence for an engine elsewhere whose command has ended."""
+        what = f"ssh {how}" if remote.over_ssh else f"its command {how}"
+        if loading:
+            host = remote.command[-3] if remote.over_ssh else ""
+            way_out = (
+                f"see that `ssh {host}` works without a password and that ds4chat is installed there"
+                if remote.over_ssh
+                else "see that its command works"
+            )
+            return f"The engine {remote.name} could not be started ({what}): {way_out}{where}."
+        after = "It is started again" if again else "The next message tries again"
+        return f"The connection to the engine {remote.name} ended ({what}). {after}; what was shown is kept."
 
     def _restart(self) -> None:
         self.status = msgspec.structs.replace(self.status, phase="off")

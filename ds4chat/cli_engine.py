@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,16 +17,34 @@ if TYPE_CHECKING:
 
 @click.command("engine")
 @click.pass_obj
-def engine(flags: dict[str, Any]) -> None:
+def engine(flags: dict[str, Any]) -> int:
     """Answer for a chat elsewhere: speak the engine's protocol on standard input and output.
 
     Meant to be started by `ds4chat --engine ssh:HOST`. The model and the checkpoints are those of this machine.
     """
     from ds4chat.cli_setup import Setup
-    from ds4chat.engine import worker
+    from ds4chat.engine.spawn import child_environment, remember_plain
 
     setup = Setup.from_flags(flags)
-    worker.main(lambda load: own_load(load, setup, flags))
+    os.environ.update(child_environment())
+    child = os.fork()
+    if child == 0:
+        from ds4chat.engine import worker
+
+        worker.main(lambda load: own_load(load, setup, flags))
+    # The engine proper may end by a signal, which ssh would not tell: it is told as a shell does.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: os.kill(child, number))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code == -signal.SIGILL:
+        remember_plain(_memo(setup))
+    sys.stdout.flush()
+    return code if code >= 0 else 128 - code
+
+
+def _memo(setup: Setup) -> Path:
+    return setup.paths.data_dir / "engine.json"
 
 
 def own_load(load: Load, setup: Setup, flags: dict[str, Any]) -> Load:
@@ -32,7 +54,7 @@ def own_load(load: Load, setup: Setup, flags: dict[str, Any]) -> Load:
     from ds4chat.engine.spawn import is_plain
 
     options = setup.engine_options(flags | {"model": load.model_path or flags["model"], "engine": "local"})
-    memo = setup.paths.data_dir / "engine.json"
+    memo = _memo(setup)
     own = options.load_command(load.extra_buffers and not is_plain(memo), str(memo.with_name("models.json")))
     kv = msgspec.structs.replace(load.kv, directory=own.kv.directory, budget_mb=own.kv.budget_mb)
     return msgspec.structs.replace(own, n_ctx=load.n_ctx or own.n_ctx, kv=kv)

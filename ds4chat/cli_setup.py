@@ -12,7 +12,7 @@ from ds4chat import config as configuration
 from ds4chat import paths
 from ds4chat.config import Config
 from ds4chat.config_environment import given
-from ds4chat.engine.place import RemoteEngine, is_elsewhere
+from ds4chat.engine.place import RemoteEngine
 from ds4chat.engine.protocol import PLAIN_KV_TYPES
 from ds4chat.errors import UsageError
 from ds4chat.paths import Paths
@@ -92,8 +92,6 @@ class Setup:
         if session_id is not None and flags["model"] is None:
             with self.database() as database:
                 session_model = database.model_path(session_id)
-            if is_elsewhere(session_model):
-                session_model = ""
         model = configuration.choose_model(
             flags["model"],
             session_model,

@@ -11,6 +11,7 @@ import random
 import sqlite3
 import struct
 import tomllib
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -323,7 +324,9 @@ class BundleImport(_Import):
             draw.shuffle(entries)
         method = draw.choice((zipfile.ZIP_STORED,) * 6 + (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
         file = io.BytesIO()
-        with zipfile.ZipFile(file, "w", method) as archive:
+        with warnings.catch_warnings(), zipfile.ZipFile(file, "w", method) as archive:
+            # The same name twice is what is wanted.
+            warnings.simplefilter("ignore", UserWarning)
             for entry, data in entries:
                 info = zipfile.ZipInfo(entry.encode("utf-8", "replace")[:60_000].decode("utf-8", "ignore"))
                 if draw.random() < 0.05:

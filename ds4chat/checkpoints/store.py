@@ -95,6 +95,8 @@ class Store:
         self._live: frozenset[Path] = frozenset()
         self._wanted: frozenset[Path] = frozenset()
         self._writable = identity is not None
+        self.expendable: frozenset[bytes] = frozenset()
+        """Names that go first when room is needed: of chats that were deleted and may come back."""
 
     @classmethod
     def open(
@@ -454,6 +456,7 @@ class Store:
             self._budget,
             now,
             self.policy.half_life_seconds,
+            expendable=self.expendable,
             protected={*self._live, *self._wanted, *(span_path(folder.path, name) for name in names)},
             all_or_nothing=all_or_nothing,
         )

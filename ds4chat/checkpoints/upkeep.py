@@ -33,14 +33,19 @@ log = logging.getLogger(__name__)
 
 
 def survey(
-    directory: Directory, identity: Identity | None, now: float, pinned: Collection[bytes] = ()
+    directory: Directory,
+    identity: Identity | None,
+    now: float,
+    pinned: Collection[bytes] = (),
+    expendable: Collection[bytes] = (),
 ) -> list[Entry]:
     """Every span file below the root as eviction sees it, its id being its `Path`; headers are read afresh,
-    since other processes count hits in them. `now` is in seconds since 1970; `pinned` are names.
+    since other processes count hits in them. `now` is in seconds since 1970; `pinned` and
+    `expendable` are names.
 
     Unusable is what this build cannot restore: an unreadable header, another payload version, a chain with a
-    gap, a file set aside. Another model's spans are usable; its user may come back. Files being written are not
-    in it.
+    gap, a file set aside; what is expendable counts as that. Another model's spans are usable; its user may come
+    back. Files being written are not in it.
     """
     entries: list[Entry] = []
     for folder in directory.folders():
@@ -65,7 +70,7 @@ def survey(
                     age_seconds=max(now - header.last_used, 0.0),
                     cost_us_per_token=header.cost_us,
                     reason=header.reason,
-                    usable=name in usable,
+                    usable=name in usable and name not in expendable,
                     pinned=name in held,
                 )
             )
@@ -130,9 +135,10 @@ def make_room(
     protected: Collection[Path] = (),
     all_or_nothing: bool = True,
     slack: float = SLACK,
+    expendable: Collection[bytes] = (),
 ) -> list[Path] | None:
     """Delete files until `need_bytes` more fit the budget, and name them in the order they went. Spares pinned
-    spans and those that any process stands on, besides the `protected`.
+    spans and those that any process stands on, besides the `protected`; the `expendable` names go first.
 
     None, with nothing deleted, when all that may go is not enough; without `all_or_nothing` what may go goes
     then. A file that cannot be deleted raises its `OSError`; one that is gone already counts as deleted.
@@ -142,7 +148,7 @@ def make_room(
         return []
     directory.sweep()
     total = directory.total_bytes()
-    entries = survey(directory, identity, now, pins.pinned(directory.root))
+    entries = survey(directory, identity, now, pins.pinned(directory.root), expendable)
     spared = {*protected, *leased(directory.root)}
     # What is being written counts, and cannot go.
     sizes = {entry.id: entry.nbytes for entry in entries}

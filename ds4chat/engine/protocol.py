@@ -161,11 +161,22 @@ class Forget(msgspec.Struct, tag="forget", frozen=True, omit_defaults=True):
     keep: list[str] = []
 
 
+class Expendable(msgspec.Struct, tag="expendable", frozen=True):
+    """Checkpoints that none but deleted sessions stand on, which may still come back: when room is needed these go
+    first. Replaces what was said before.
+
+    Attributes:
+        spans: names in hex.
+    """
+
+    spans: list[str]
+
+
 class Quit(msgspec.Struct, tag="quit", frozen=True):
     """Store the tail, then go. End of input means the same."""
 
 
-Command = Load | Generate | Prepare | Cancel | Forget | Quit
+Command = Load | Generate | Prepare | Cancel | Forget | Expendable | Quit
 
 # ---- events: child to parent ------------------------------------------------------------------------------------
 
@@ -287,12 +298,17 @@ class Prepared(msgspec.Struct, tag="prepared", frozen=True):
     total_tokens: int
 
 
-class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """The turn ended without a (complete) reply; `message` is one sentence for the user."""
+class Failed(msgspec.Struct, tag="failed", frozen=True, omit_defaults=True):
+    """The turn ended without a (complete) reply; `message` is one sentence for the user.
+
+    Attributes:
+        passing: it was not the question's fault, which stays asked: a connection that broke, a server that is busy.
+    """
 
     session: str
     turn: int
     message: str
+    passing: bool = False
 
 
 class Stored(msgspec.Struct, tag="stored", frozen=True):

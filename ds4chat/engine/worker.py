@@ -36,6 +36,7 @@ from ds4chat.engine.protocol import (
     Cancel,
     Command,
     Event,
+    Expendable,
     Failed,
     Forget,
     Generate,
@@ -145,6 +146,8 @@ class Engine(threading.Thread):
                 self._load(command)
             elif isinstance(command, Forget):
                 self._forget(command)
+            elif isinstance(command, Expendable):
+                self._set_expendable(command)
             elif isinstance(command, Generate | Prepare):
                 self._work(command)
                 store_idle_at = time.monotonic() + IDLE_SECONDS
@@ -196,6 +199,11 @@ class Engine(threading.Thread):
                 )
             except (OSError, ValueError):
                 log.exception("checkpoints of a deleted session stay")
+
+    def _set_expendable(self, command: Expendable) -> None:
+        if self._store is not None:
+            with contextlib.suppress(ValueError):
+                self._store.expendable = frozenset(map(bytes.fromhex, command.spans))
 
     def _forget_the_rest(self) -> None:
         """What was deleted right before the end is deleted all the same; other work that waits is not begun."""

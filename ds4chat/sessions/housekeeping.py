@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ds4chat.engine.protocol import Forget
+from ds4chat.engine.protocol import Expendable, Forget
 from ds4chat.engine.spawn import updated_from
 from ds4chat.errors import DatabaseError
 from ds4chat.sessions import events as ev
@@ -40,16 +40,27 @@ class Housekeeping:
 
     def engine_is_ready(self) -> None:
         """Once a run: say that checkpoints are of no use any more, take away what was left in the trash."""
-        if self._done or not self._shelf.save:
+        if not self._shelf.save:
+            return
+        if self._shelf.has_trash:
+            self.trash_changed()
+        if self._done:
             return
         self._done = True
-        updated = updated_from(self._memo)
+        updated = updated_from(self._memo) if self._host.options.elsewhere is None else None
         with contextlib.suppress(DatabaseError):
             if updated is not None and self._shelf.db.all_spans():
                 what = "The engine was updated ({} to {})".format(*updated)
                 text = f"{what}: each chat is computed once more when it is opened next."
                 self._emit(ev.EngineNotice(text))
         self._forget_all(self._shelf.leftovers(time.time() - KEEP_SECONDS))
+
+    def trash_changed(self) -> None:
+        """Tell the engine which checkpoints may go before all others."""
+        if not self._host.is_ready or not self._shelf.save:
+            return
+        with contextlib.suppress(DatabaseError):
+            self._host.send(Expendable(self._shelf.db.expendable_spans()))
 
     def empty_trash(self) -> None:
         """Delete for good what was deleted in this run. Without an engine only what has no checkpoints: those would
@@ -66,7 +77,22 @@ class Housekeeping:
             return
         for session_id, spans in emptied.items():
             said = self._shelf.said_in_trash.pop(session_id, [])
-            self._host.send(Forget(session_id, [*spans, *self._traces(spans, said, keep)], keep))
+            names = [*spans, *self._traces(spans, said, keep)]
+            self._host.send(Forget(session_id, names, keep))
+            if self._host.options.elsewhere is not None:
+                self._remove_here(names, keep)
+
+    def _remove_here(self, names: list[str], keep: list[str]) -> None:
+        """The engine is elsewhere, and deletes what it has; what this machine's engine stored is deleted here."""
+        directory = self._host.options.kv.directory
+        if not directory or not names:
+            return
+        from ds4chat.checkpoints.store import remove_spans
+
+        try:
+            remove_spans(directory, map(bytes.fromhex, names), map(bytes.fromhex, keep))
+        except (OSError, ValueError):
+            log.exception("checkpoints of a deleted session stay")
 
     def _traces(self, spans: list[str], said: list[str], keep: list[str]) -> list[str]:
         """Checkpoints of a deleted session that were never written down."""

@@ -215,11 +215,13 @@ class SessionManager:
             )
         self._shelf.trash(session_id)
         self._conductor.preparing.rest_elsewhere(session_id)
+        self._conductor.housekeeping.trash_changed()
         self._emit(ev.SessionListChanged())
 
     def undelete_session(self, session_id: str) -> None:
         """Bring back a session that was deleted in this process. Raises SessionNotFoundError."""
         self._shelf.untrash(session_id)
+        self._conductor.housekeeping.trash_changed()
         self._emit(ev.SessionListChanged())
 
     # ---- branches, turns, the window's summary ----

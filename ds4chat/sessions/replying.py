@@ -123,10 +123,11 @@ class Replying:
             case Done():
                 self._done(turn, session, reply, event)
             case Failed():
-                if reply.text:
+                cut = bool(reply.text) or event.passing
+                if cut:
                     # What has come of it can be gone on with: its line says that, so that the sentence comes apart.
                     self._emit(ev.EngineNotice(event.message, session.id, "error"))
-                self.end(turn, session, "cut" if reply.text else "failed", event.message)
+                self.end(turn, session, "cut" if cut else "failed", event.message)
 
     def end(self, turn: Turn, session: Session, state: MessageState, error: str = "") -> None:
         """Finish a turn in whatever state it is."""

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import asyncio
 
+from ds4chat.sessions.session import Message
 from ds4chat.sessions.shelf import Shelf
 from ds4chat.sessions.turn import Turn
 
 SAVE_SECONDS = 0.4
 """Longest time a streamed word is only in memory; the promise is half a second."""
+
+
+def _length(reply: Message) -> int:
+    """How far a reply has come: in tokens and characters, since not every engine tells its tokens."""
+    return len(reply.tokens) + len(reply.text)
 
 
 class ReplySaver:
@@ -29,14 +35,14 @@ class ReplySaver:
 
     def _save_growing(self) -> None:
         turn, self._growing = self._growing, None
-        if turn is not None and turn.reply is not None and len(turn.reply.tokens) != turn.saved:
+        if turn is not None and turn.reply is not None and _length(turn.reply) != turn.saved:
             self.save(turn)
 
     def save(self, turn: Turn) -> None:
         """Save a turn's reply as it is."""
         reply = turn.reply
         assert reply is not None
-        turn.saved = len(reply.tokens)
+        turn.saved = _length(reply)
         stats = reply.stats or None
         args = (reply.id, reply.text, reply.tokens, reply.state, stats)
         self._shelf.write(turn.session_id, self._shelf.db.update_reply, *args)

@@ -59,6 +59,12 @@ class Spans(Rows):
         )
         return [Span(*row) for row in rows]
 
+    def expendable_spans(self) -> list[str]:
+        """SHA-1 hex of every span that none but sessions in the trash stand on."""
+        of = "SELECT s.sha1 FROM spans s JOIN sessions o ON o.id = s.session_id WHERE"
+        rows = self._db.all(f"{of} o.trashed > 0 EXCEPT {of} o.trashed = 0")
+        return [str(row[0]) for row in rows]
+
     def all_spans(self) -> list[str]:
         """SHA-1 hex of every span that some session stands on: what must stay when others are deleted."""
         return [str(row[0]) for row in self._db.all("SELECT DISTINCT sha1 FROM spans")]

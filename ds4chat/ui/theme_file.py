@@ -16,6 +16,8 @@ from msgspec import Meta
 from rich.errors import StyleSyntaxError
 from rich.style import Style
 from textual.color import Color, ColorParseError
+from textual.css.tokenize import tokenize_values
+from textual.css.tokenizer import TokenError
 from textual.theme import Theme
 
 from ds4chat.files import read_limited
@@ -242,7 +244,7 @@ class _Checker:
                 except ColorParseError as error:
                     reason = f'variables.{short(key)} must be a colour, not "{short(value)}"'
                     raise self._variable_fault(key, reason) from error
-            elif not re.fullmatch(r"[\w #%.(),-]*", value):
+            elif not _is_value(value):
                 reason = f'variables.{short(key)} must be a value as in a stylesheet, not "{short(value)}"'
                 raise self._variable_fault(key, reason)
 
@@ -261,6 +263,17 @@ class _Checker:
                 f'syntax must be one of {", ".join(sorted(STYLE_MAP))}, not "{short(name)}"',
                 line_of(self._text, table, key),
             )
+
+
+def _is_value(text: str) -> bool:
+    """Whether a stylesheet can use it where a value is wanted."""
+    if not re.fullmatch(r"[\w #%.(),-]*", text):
+        return False
+    try:
+        tokenize_values({"value": text})
+    except TokenError:
+        return False
+    return True
 
 
 def line_of(text: str, table: str, key: str) -> int:

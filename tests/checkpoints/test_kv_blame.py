@@ -21,9 +21,7 @@ class Child:
 
     made: list[Child]
 
-    def __init__(
-        self, on_event: Callable[[Event], None], on_exit: Callable[[int], None], _log: object
-    ) -> None:
+    def __init__(self, on_event: Callable[[Event], None], on_exit: Callable[[int], None], *_: object) -> None:
         self.on_event, self.on_exit = on_event, on_exit
         self.pid = 1000 + len(Child.made)
         self.sent: list[Command] = []

@@ -456,6 +456,23 @@ def test_nothing_goes_when_it_would_not_be_enough(tmp_path: Path) -> None:
     assert store.writable
 
 
+def test_what_deleted_chats_left_goes_before_what_is_worth_less(tmp_path: Path) -> None:
+    clock = Clock()
+    store = open_store(tmp_path, clock)
+    kept, gone, new = Talk(range(100, 120)), Talk(range(200, 220)), Talk(range(300, 320))
+    kept.put(store, 10, 20)
+    clock.now += 3600
+    gone.put(store, 10, 20)
+    store._budget = sizes(tmp_path)
+    store.expendable = frozenset({gone.name(20), gone.name(10)})
+    new.put(store, 10)
+    assert kept.find(store) and len(kept.find(store)) == 2
+    assert len(gone.find(store)) == 1, "only as much as was needed, from its end"
+    store.expendable = frozenset()
+    store.put(new.draft(10, 20))
+    assert len(gone.find(store)) == 1, "it came back, and is younger than the other"
+
+
 def test_the_budget_is_enforced_at_open_over_every_model(tmp_path: Path) -> None:
     clock = Clock()
     other = Store.open(tmp_path, replace(IDENTITY, family="other"), budget_mb=0, clock=clock)

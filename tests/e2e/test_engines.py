@@ -183,7 +183,7 @@ def test_a_line_that_breaks_is_made_again(program: Reaching) -> None:
         terminal.send_message(LONG)
         terminal.until(STREAMS)
         far = int(subprocess.check_output(["pgrep", "-P", str(terminal.process.pid)]).split()[0])
-        os.kill(far, signal.SIGKILL)
+        os.killpg(far, signal.SIGKILL)
         terminal.until("The connection to the engine far.example ended")
         terminal.until("cut off")
         terminal.send_message("Name a colour.")

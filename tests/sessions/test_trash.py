@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from ds4chat.engine.protocol import Expendable
 from ds4chat.errors import SessionLockedError, SessionNotFoundError, UsageError
 from ds4chat.sessions.database import Database
 from ds4chat.sessions.events import SessionListChanged, TextStreamed
 from ds4chat.sessions.housekeeping import KEEP_SECONDS
 from tests.support.manager_room import ManagerRoom, manager_room
-from tests.support.scripted_engine import scripted_room
+from tests.support.scripted_engine import Script, scripted_room
 
 
 def listed(room: ManagerRoom, **which: object) -> list[str]:
@@ -48,6 +49,29 @@ async def test_what_was_deleted_goes_for_good_with_the_process(tiny: dict[str, P
     assert not any((tmp_path / "locks").glob(f"{gone.id}*"))
     with sqlite3.connect(tmp_path / "sessions.db") as db:
         assert db.execute("SELECT COUNT(*) FROM sessions").fetchone() == (1,)
+
+
+async def test_checkpoints_of_what_was_deleted_go_first_until_it_comes_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def told(script: Script) -> list[list[str]]:
+        return [command.spans for command in script.commands if isinstance(command, Expendable)]
+
+    async with scripted_room(monkeypatch, tmp_path) as (room, script):
+        gone, kept = room.manager.new_session(), room.manager.new_session()
+        await room.ask(gone.id, "Gone?")
+        await room.ask(kept.id, "Kept?")
+        with Database(tmp_path / "sessions.db") as db:
+            db.record_span(gone.id, "aa" * 20, 0, 10, "evict", 1000)
+            db.record_span(gone.id, "bb" * 20, 10, 20, "evict", 1000)
+            db.record_span(kept.id, "aa" * 20, 0, 10, "evict", 1000)
+        room.manager.delete_session(gone.id)
+        assert told(script) == [["bb" * 20]], "the other chat stands on the rest"
+        script.crash()
+        await room.ask(kept.id, "And now?")
+        assert told(script) == [["bb" * 20]] * 2, "a new engine is told too"
+        room.manager.undelete_session(gone.id)
+        assert told(script)[-1] == []
 
 
 async def test_leftovers_of_a_killed_process_go_after_a_day(

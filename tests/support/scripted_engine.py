@@ -91,7 +91,11 @@ class ScriptedClient:
     script: Script
 
     def __init__(
-        self, on_event: Callable[[Event], None], on_exit: Callable[[int], None], log_path: Path | None = None
+        self,
+        on_event: Callable[[Event], None],
+        on_exit: Callable[[int], None],
+        log_path: Path | None = None,
+        remote: object = None,
     ) -> None:
         self._on_event, self._on_exit = on_event, on_exit
         self._n_ctx = 0

@@ -209,9 +209,11 @@ class Adapter:
                 raise
             self._stopped(command)
         except ServerError as error:
-            self._emit(Failed(*key, str(error)))
+            # What the server refuses, it refuses again; all else passes.
+            refused = 400 <= error.status < 500 and error.status not in (401, 403, 408, 429)
+            self._emit(Failed(*key, str(error), passing=not refused))
         except StreamError as error:
-            self._emit(Failed(*key, f"{self._server.name} sent {error}: send again."))
+            self._emit(Failed(*key, f"{self._server.name} sent {error}: send again.", passing=True))
         except Exception:
             log.exception("turn %d of session %s", command.turn, command.session)
             self._emit(Failed(*key, "The engine failed on this turn (the log has the details): send again."))

@@ -1,8 +1,8 @@
 """Signals for an event loop, heard however full its pipe is.
 
 `loop.add_signal_handler` alone learns of a signal from a byte in the pipe that also wakes the loop. A burst of
-callbacks from other threads fills that pipe, and the signal is lost. Here the interpreter's own handler passes it on, and the
-pipe is only there to wake a loop that sleeps while another thread of the process was given the signal.
+callbacks from other threads fills that pipe, and the signal is lost. Here the interpreter's own handler passes it
+on, and the pipe is only there to wake a loop that sleeps while another thread of the process was given the signal.
 """
 
 from __future__ import annotations

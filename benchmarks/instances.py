@@ -72,7 +72,12 @@ class Result:
     switches: int = 0
     forks: int = 0
     commands: int = 0
+    printed: int = 0
+    """Questions asked with -p."""
     messages: int = 0
+    stored_files: int = 0
+    deleted_files: int = 0
+    """Checkpoints that were there after a step, and those of them that were gone later."""
     restores: int = 0
     computed_anew: int = 0
     compared: int = 0
@@ -119,12 +124,20 @@ class Run:
         self.play = Interplay(screens)
         self.result, self.chance = result, random.Random(seed)
         self.seats = [self.play.sit_down(), self.play.sit_down()]
+        self._files: set[Path] = set()
 
     def other(self, seat: Seat) -> Seat:
         return self.seats[1 - self.seats.index(seat)]
 
     def step(self, number: int) -> None:
         """Something somebody does."""
+        self._do(number)
+        files = set(self.play.program.kv_files)
+        self.result.stored_files += len(files - self._files)
+        self.result.deleted_files += len(self._files - files)
+        self._files = files
+
+    def _do(self, number: int) -> None:
         seat = self.seats[self.chance.randrange(2)]
         if number % 25 == 24:
             self._together(seat)
@@ -217,6 +230,7 @@ class Run:
                     text = f"{play.code()} Why is the sea salty?"
                     play.said[name].append(text)
                     play.run("-p", text, "-r", play.id_of(name))
+                    self.result.printed += 1
                 case _:
                     play.run("rm", "-y", play.id_of(name))
                     del play.said[name]
@@ -337,7 +351,8 @@ def table(result: Result) -> str:
     """The result for people."""
     rows = [
         ("turns, switches, copies", f"{result.turns}, {result.switches}, {result.forks}"),
-        ("commands beside them", f"{result.commands}"),
+        ("commands beside them, `-p` among them", f"{result.commands}, {result.printed}"),
+        ("checkpoints stored, deleted meanwhile", f"{result.stored_files}, {result.deleted_files}"),
         ("messages kept at the end", f"{result.messages}"),
         ("of their turns, with a restore / computed anew", f"{result.restores} / {result.computed_anew}"),
         ("answers compared with a run alone, different", f"{result.compared}, {result.different}"),

@@ -128,7 +128,7 @@ def main() -> int:
         "--only", default="", metavar="WAY/MOMENT", help="either may be left out: all/ or /storing"
     )
     parser.add_argument("--home", type=int, metavar="N", help="only the kills of this home")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="homes at once; 1 by default")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="homes at once; 2 by default")
     parser.add_argument(
         "--log", metavar="FILE", help="kills with faults; in the folder for temporary files by default"
     )

@@ -29,7 +29,7 @@ from ds4chat.printing import visible
 from ds4chat.sessions.bundle import Bundle, BundleWriter
 from ds4chat.sessions.database import Database, Span
 from ds4chat.sessions.session import Session
-from ds4chat.sessions.session_json import same_messages, to_json
+from ds4chat.sessions.session_json import mark_token_ids, same_messages, to_json
 
 Tell = Callable[[str], None]
 
@@ -240,8 +240,11 @@ def import_bundle(database: Database, setup: Setup, path: Path, tell: Tell) -> S
         known = _known(database, bundle.session)
         if known is not None:
             tell(f'{path} is here as session {known.id} "{known.title}" and was not imported again.')
+        takes_checkpoints = bool(bundle.spans) and setup.config.kv.enabled
+        if known is None:
+            mark_token_ids(bundle.session, keep=takes_checkpoints)
         session = known or _create(database, bundle.session, setup, tell)
-        if bundle.spans and setup.config.kv.enabled:
+        if takes_checkpoints:
             size = sum(span.size for span in bundle.spans)
             with Progress("Importing checkpoints", size) as progress:
                 kv_dir, budget_mb = setup.paths.kv_dir, setup.config.kv.space_mb

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from ds4chat import news
+from ds4chat import news, signals
 from ds4chat.errors import Ds4chatError, EngineError
 from ds4chat.plain_commands import PlainCommands
 from ds4chat.plain_input import LineReader
@@ -96,11 +96,11 @@ class PlainChat(PlainCommands):
         self._interrupted = float("-inf")
         self._progress_at = 0.0
         self._answering = self._quiet = False
+        self._ending = False
 
     async def run(self, session_id: str | None, greeting: str = "") -> int:
         manager = self.manager
         unsubscribe = manager.subscribe(self._on_event)
-        loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
         handlers = {
@@ -109,9 +109,7 @@ class PlainChat(PlainCommands):
             signal.SIGHUP: lambda: self._end(signal.SIGHUP, task),
             signal.SIGTSTP: self._suspend,
         }
-        for number, handler in handlers.items():
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, handler)
+        signals.catch(handlers)
         try:
             self.session = manager.new_session() if session_id is None else manager.open_session(session_id)
             if greeting:
@@ -125,14 +123,13 @@ class PlainChat(PlainCommands):
         except asyncio.CancelledError:
             pass
         finally:
+            self._ending = True
             self.reader.restore()
             unsubscribe()
             try:
                 await manager.aclose()
             finally:
-                for number in handlers:
-                    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                        loop.remove_signal_handler(number)
+                signals.let_go(handlers)
                 session = self.session
                 if session is not None and session.head_id is not None and manager.is_saved(session.id):
                     self.resumable = session.id
@@ -265,8 +262,11 @@ class PlainChat(PlainCommands):
         self.line("(Ctrl+C again quits)")
 
     def _end(self, number: int, task: asyncio.Task[int]) -> None:
+        """Leave, unless that has begun: hang-ups come in pairs, and the second must not cut short what is saved."""
+        if self._ending:
+            return
         self.exit_code = 128 + number
-        self.leaving = True
+        self.leaving = self._ending = True
         task.cancel()
 
     def _suspend(self) -> None:

@@ -13,11 +13,12 @@ import json
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, TextIO
 
 import msgspec
 
-from ds4chat import news
+from ds4chat import news, signals
 from ds4chat.errors import EngineError
 from ds4chat.safe_text import escaped_json
 from ds4chat.safe_text import visible as visible
@@ -103,9 +104,7 @@ class _Printer:
         unsubscribe = manager.subscribe(self._on_event)
         task = asyncio.current_task()
         assert task is not None
-        loop = asyncio.get_running_loop()
-        for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, self._interrupt, number, task)
+        signals.catch({number: partial(self._interrupt, number, task) for number in STOP_SIGNALS})
         try:
             # Opened before the engine starts, so that a session that is locked or gone is told at once.
             session = manager.new_session() if session_id is None else manager.open_session(session_id)
@@ -126,8 +125,7 @@ class _Printer:
                 await manager.aclose()
             finally:
                 unsubscribe()
-                for number in STOP_SIGNALS:
-                    loop.remove_signal_handler(number)
+                signals.let_go(STOP_SIGNALS)
         if self._broken is not None:
             raise self._broken
         return self.exit_code
@@ -138,9 +136,13 @@ class _Printer:
         return 128 + self._stopped_by if self._stopped_by else 0
 
     def _interrupt(self, number: int, task: asyncio.Task[int]) -> None:
-        """Stop the reply, which then ends as usual; the second time, or with nothing to stop, leave at once."""
+        """Stop the reply, which then ends as usual; with nothing to stop, leave. The second Ctrl+C leaves at once; a
+        second hang-up, which comes with the first, does not cut short what is saved.
+        """
         again = bool(self._stopped_by)
         self._stopped_by = number
+        if number != signal.SIGINT and (again or self._over):
+            return
         if again or not self._session_id or not self._manager.stop(self._session_id):
             task.cancel()
 

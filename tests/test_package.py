@@ -210,6 +210,7 @@ def test_the_docs_name_no_option_or_command_that_is_not_there() -> None:
     scripts = {
         "--kills",
         "--index",
+        "--steps",
         "--minutes",
         "--tiny",
         "--restores",

@@ -106,7 +106,7 @@ class PromptBuilder:
     def _reply_so_far(self, reply: ChatMessage) -> list[int]:
         """The tokens of a reply that goes on: the sampled ones unless the text was changed since."""
         spelled = self._spelled(reply)
-        if self._are_known(reply.tokens) and reply.text in (spelled.whole, spelled.text):
+        if self._are_known(reply) and reply.text in (spelled.whole, spelled.text):
             return reply.tokens
         return self._plain(reply.text, goes_on=True)
 
@@ -115,10 +115,11 @@ class PromptBuilder:
         spelled = self._spelled(reply)
         return spelled.rest if reply.text == spelled.text else b""
 
-    def _are_known(self, tokens: list[int]) -> bool:
-        """Whether there are ids, and all of them the vocabulary's."""
-        return bool(tokens) and all(
-            self._vocabulary.piece(t) or self._vocabulary.is_control(t) for t in tokens
+    def _are_known(self, reply: ChatMessage) -> bool:
+        """Whether there are ids, all of them the vocabulary's, and none that a file could have made act."""
+        return bool(reply.tokens) and all(
+            self._vocabulary.piece(t) or (not reply.imported and self._vocabulary.is_control(t))
+            for t in reply.tokens
         )
 
     def _spelled(self, reply: ChatMessage) -> Spelling:
@@ -259,7 +260,7 @@ class PromptBuilder:
 
         A template may have trimmed the content, or cut its front off (`start` is -1: stripped reasoning).
         """
-        if message.role != "assistant" or 0 <= start < floor or not self._are_known(message.tokens):
+        if message.role != "assistant" or 0 <= start < floor or not self._are_known(message):
             return None
         spelled = self._spelled(message)
         if start >= 0:

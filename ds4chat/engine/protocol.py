@@ -65,11 +65,13 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         role: "system", "user" or "assistant".
         text: the content. Nothing in it is ever read as a control token.
         tokens: the ids a reply was sampled with by the loaded model; empty when unknown, then the text is tokenized.
+        imported: a file says so. Control tokens have no text to tell them by: with one, the ids count as unknown.
     """
 
     role: str
     text: str
     tokens: list[int] = []
+    imported: bool = False
 
 
 # ---- commands: parent to child ----------------------------------------------------------------------------------

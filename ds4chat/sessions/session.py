@@ -22,6 +22,8 @@ failed: the engine could not answer."""
 UNFINISHED: frozenset[str] = frozenset({"stopped", "cut", "length"})
 """States of a reply that can be continued from its last token."""
 
+IMPORTED = "imported:"
+"""Before the fingerprint of a reply whose token ids came with a file: nobody saw them sampled."""
 
 MAX_TAG = 40
 """Characters of a tag: some stand side by side on one line of a list."""
@@ -38,7 +40,8 @@ class Message:
         id: unique in the database, growing with time.
         parent_id: None at the root.
         tokens: ids a reply was sampled with, valid under `fingerprint` alone; text does not give them back.
-        fingerprint: of the weights that wrote the reply, "" for a user's message.
+        fingerprint: of the weights that wrote the reply, "" for a user's message; behind `IMPORTED` where a file
+            says so.
         created: seconds since the epoch.
         stats: the measures of the turn (`events.TurnStats` as a dict), empty for a user's message.
         hidden: its turn was deleted, which can be undone: neither shown nor given to the model.

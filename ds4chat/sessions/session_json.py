@@ -15,6 +15,7 @@ from msgspec import Meta
 from ds4chat.errors import InterchangeError
 from ds4chat.sessions.events import TurnStats
 from ds4chat.sessions.session import (
+    IMPORTED,
     Message,
     MessageState,
     Role,
@@ -265,12 +266,25 @@ def _message(entry: _MessageFile, name: str) -> Message:
     )
 
 
+def mark_token_ids(session: Session, *, keep: bool) -> None:
+    """Let the token ids that a file brings be known as a file's, or drop them.
+
+    They can be those of control tokens, which would act in a prompt and have no text to tell them by. Checkpoints go on
+    from the very tokens they hold, so that with them ids are worth keeping; the engine looks at them then.
+    """
+    for message in session.messages.values():
+        if not keep:
+            message.tokens = []
+        elif message.tokens:
+            message.fingerprint = IMPORTED + message.fingerprint.removeprefix(IMPORTED)
+
+
 def same_messages(one: Session, other: Session) -> bool:
-    """Whether two sessions hold the same tree, whatever the ids, titles and states."""
+    """Whether two sessions hold the same tree of texts, whatever the ids, titles, states and tokens."""
     return _tree(one) == _tree(other)
 
 
 def _tree(session: Session) -> list[tuple[object, ...]]:
     messages = sorted(session.messages.values(), key=lambda m: m.id)
     place = {m.id: i for i, m in enumerate(messages)}
-    return [(m.role, m.text, m.tokens, None if m.parent_id is None else place[m.parent_id]) for m in messages]
+    return [(m.role, m.text, None if m.parent_id is None else place[m.parent_id]) for m in messages]

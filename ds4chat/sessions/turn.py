@@ -12,7 +12,7 @@ import msgspec
 
 from ds4chat.engine.protocol import ChatMessage, Done
 from ds4chat.sessions.events import TurnStats
-from ds4chat.sessions.session import Message, Session
+from ds4chat.sessions.session import IMPORTED, Message, Session
 from ds4chat.sessions.window import plan, turns_between
 
 SUMMARY_HEADER = "Summary of the conversation so far: "
@@ -92,13 +92,15 @@ def entries(session: Session, path: list[Message], fingerprint: str) -> list[Ent
     system = system_text(session, path)
     result = [Entry(ChatMessage("system", system), None)] if system else []
     for message in _answerable(path):
-        tokens = message.tokens if message.role == "assistant" and message.fingerprint == fingerprint else []
+        author = message.fingerprint.removeprefix(IMPORTED)
+        tokens = message.tokens if message.role == "assistant" and author == fingerprint else []
         last = result[-1] if result else None
         if last is not None and last.message.role == message.role:
             text = f"{last.message.text}\n\n{message.text}"
             result[-1] = replace(last, message=ChatMessage(message.role, text))
         else:
-            result.append(Entry(ChatMessage(message.role, message.text, tokens), message.id))
+            imported = bool(tokens) and author != message.fingerprint
+            result.append(Entry(ChatMessage(message.role, message.text, tokens, imported), message.id))
     return result
 
 

@@ -25,6 +25,7 @@ from textual.binding import Binding
 from textual.driver import Driver
 from textual.screen import Screen
 
+from ds4chat import signals
 from ds4chat.errors import Ds4chatError, UsageError
 from ds4chat.safe_text import visible
 from ds4chat.ui.painted import let_go_of_widgets
@@ -126,6 +127,7 @@ class ChatApp(ThemedApp):
         self._interrupted = float("-inf")
         self._begun = False
         self._leaves = False
+        self._told_to_quit = False
         """The user wanted to leave before the screen was there."""
         self._may_lose = False
         """The user knows that something is not saved, or cannot be asked."""
@@ -177,7 +179,7 @@ class ChatApp(ThemedApp):
         """After the first paint."""
         self._begun = True
         if self._leaves:
-            self.call_later(self.action_quit)
+            self.call_later(self._quit_unless_closing)
             return
         self.chat.begin(self.palette())
         self.set_timer(THEMES_SECONDS, self.load_all_themes)
@@ -218,16 +220,19 @@ class ChatApp(ThemedApp):
 
     def catch_signals(self) -> None:
         """From before the terminal is changed: the default of both would leave it so."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, self._quit_for_signal)
+        signals.catch(dict.fromkeys((signal.SIGTERM, signal.SIGHUP), self._quit_for_signal))
 
     def _quit_for_signal(self) -> None:
+        """Leave, once: signals come in pairs, and the second must not cut short what the first saves."""
         let_go_of_dead_terminal()
         self._may_lose = True
+        if not self._told_to_quit:
+            self._told_to_quit = True
+            self.call_later(self._quit_unless_closing)
+
+    async def _quit_unless_closing(self) -> None:
         if self.closing is None:
-            self.call_later(self.action_quit)
+            await self.action_quit()
 
     def action_interrupt(self) -> None:
         """Ctrl+C: twice in a row quits."""

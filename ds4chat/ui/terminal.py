@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import functools
 import os
 import string
 import sys
@@ -92,10 +91,21 @@ class ChatDriver(LinuxDriver):
 
 
 def read_any_bytes() -> None:
-    """Let a byte that is no UTF-8 be U+FFFD: Textual's reader thread would end on it, and the screen with it."""
+    """Let a byte that is no UTF-8 be U+FFFD: Textual's reader thread would end on it, and the screen with it. Let it
+    end where the terminal has nothing more to give: it would ask again and again.
+    """
 
     def tolerant(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
-        return functools.partial(codecs.getincrementaldecoder(encoding), "replace")
+        class Decoder(codecs.getincrementaldecoder(encoding)):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__("replace")
+
+            def decode(self, data: bytes, final: bool = False) -> str:
+                if not data and not final:
+                    raise EOFError("the terminal is closed")
+                return str(super().decode(data, final))
+
+        return Decoder
 
     linux_driver.getincrementaldecoder = tolerant  # type: ignore[attr-defined, assignment]
 

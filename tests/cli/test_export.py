@@ -16,7 +16,7 @@ from ds4chat import cli, cli_bundle, cli_export
 from ds4chat.checkpoints.span import SpanInfo
 from ds4chat.sessions.database import Database
 from ds4chat.sessions.locks import lock_session
-from ds4chat.sessions.session import Message, Session
+from ds4chat.sessions.session import IMPORTED, Message, Session
 from tests.checkpoints.kv_helpers import IDENTITY, Talk, load_chain, open_store, span_files
 from tests.cli.conftest import Line, Result
 from tests.support.program import flip_payload_byte
@@ -284,6 +284,8 @@ def test_a_bundle_comes_in_with_id_tree_and_checkpoints(line: Line, other: Other
     assert (result.code, result.out, result.err) == (0, "00000001  Rome\n", "")
     with Database(other.data / "sessions.db") as there, Database(line.database) as here:
         came, session = there.load_session("00000001"), here.load_session("00000001")
+    for message in session.messages.values():
+        message.fingerprint = IMPORTED + message.fingerprint if message.tokens else message.fingerprint
     assert list(came.messages.values()) == list(session.messages.values())
     assert (came.head_id, came.created, came.system) == (session.head_id, 1000.5, "Be brief.")
     assert load_chain(open_store(other.kv), TALK) == (TALK.tokens, TALK.payload(0, 100))
@@ -293,6 +295,47 @@ def test_a_bundle_comes_in_with_id_tree_and_checkpoints(line: Line, other: Other
     assert {stat.S_IMODE(p.stat().st_mode) for p in files[0].parents[:3]} == {0o700}
     assert len(files) == 3 and list(other.kv.rglob("*tmp*")) == []
     assert other("rm", "-y", "Rome").code == 0
+
+
+def test_token_ids_come_in_with_checkpoints_alone_and_as_the_words_of_a_file(
+    line: Line, other: Other
+) -> None:
+    """Ids can be those of control tokens: in a file that anybody may have written, they would act in the prompt."""
+    path = bundle(line, 40)
+    data = line.folder / "rome.json"
+    data.write_text(line("export", "Rome", "--format", "json").out)
+
+    def ids(session_id: str) -> list[tuple[list[int], str]]:
+        with Database(other.data / "sessions.db") as there:
+            return [(m.tokens, m.fingerprint) for m in there.load_session(session_id).messages.values()]
+
+    known = [([], ""), ([5, 6], "f" * 32), ([7], "f" * 32)]
+    kept = [(tokens, IMPORTED + author if tokens else author) for tokens, author in known]
+    dropped = [([], author) for _, author in known]
+    for arguments, expected in (
+        ((str(data),), dropped),
+        (("--no-kv", str(path)), dropped),
+        ((str(path),), kept),
+    ):
+        assert other("import", *arguments).code == 0
+        assert ids("00000001") == expected
+        # What comes from elsewhere stays so, however often it moves.
+        again = line.folder / "again.zip"
+        assert other("export", "00000001", "--with-checkpoints", str(again)).code == 0
+        assert other("rm", "-y", "00000001").code == 0
+        assert other("import", str(again)).code == 0
+        assert ids("00000001") == expected
+        assert other("rm", "-y", "00000001").code == 0
+
+
+def test_what_is_here_is_known_with_and_without_token_ids(line: Line, other: Other) -> None:
+    path = bundle(line, 40)
+    data = line.folder / "rome.json"
+    data.write_text(line("export", "Rome", "--format", "json").out)
+    for file in (data, path, data):
+        assert other("import", str(file)).code == 0
+        assert other.sessions == ["00000001"]
+    assert other.spans("00000001")
 
 
 def test_importing_twice_makes_no_doubles(line: Line, other: Other) -> None:

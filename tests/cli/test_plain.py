@@ -124,6 +124,40 @@ class TestChatting:
         assert sent == "see @a.txt\n\na.txt:\n```txt\ninside\n```"
 
 
+class TestSignals:
+    async def test_one_in_a_burst_of_callbacks_is_heard(self) -> None:
+        """The pipe that wakes the event loop has no room for the signal's number then."""
+
+        class Burst(Reader):
+            async def line(self, prompt: str) -> str | None:
+                for _ in range(10_000):
+                    asyncio.get_running_loop().call_soon_threadsafe(int)
+                os.kill(os.getpid(), signal.SIGTERM)
+                return await asyncio.wait_for(asyncio.get_running_loop().create_future(), 20)
+
+        manager = AnsweringManager()
+        plain = PlainChat(manager, Burst([]), io.StringIO())  # type: ignore[arg-type]
+        assert await plain.run(None) == 128 + signal.SIGTERM
+        assert manager.closed
+
+    async def test_hang_ups_that_come_together_leave_time_to_save(self) -> None:
+        class Slow(AnsweringManager):
+            async def aclose(self) -> None:
+                os.kill(os.getpid(), signal.SIGHUP)
+                await asyncio.sleep(0.05)
+                await super().aclose()
+
+        class HungUp(Reader):
+            async def line(self, prompt: str) -> str | None:
+                os.kill(os.getpid(), signal.SIGHUP)
+                return await asyncio.wait_for(asyncio.get_running_loop().create_future(), 20)
+
+        manager = Slow()
+        plain = PlainChat(manager, HungUp([]), io.StringIO())  # type: ignore[arg-type]
+        assert await plain.run(None) == 128 + signal.SIGHUP
+        assert manager.closed
+
+
 class TestCommands:
     def test_every_one_of_the_table_is_there(self) -> None:
         for command in COMMANDS:

@@ -191,6 +191,37 @@ def test_other_signals_stop_the_reply_too(
     assert FakeManager.made[0].closed
 
 
+def test_a_signal_in_a_burst_of_callbacks_is_heard(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipe that wakes the event loop has no room for the signal's number then."""
+
+    def burst() -> None:
+        for _ in range(10_000):
+            asyncio.get_running_loop().call_soon_threadsafe(int)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(FakeManager, "script", [*answer("half")[:-1], burst])
+    result = line("-p", "x")
+    assert (result.code, result.out) == (143, "half\n")
+
+
+def test_hang_ups_that_come_together_leave_time_to_save(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal's window that is closed hangs up, and so does the shell in it."""
+
+    async def aclose(self: FakeManager) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0.05)
+        self.closed = True
+
+    def hang_up() -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    monkeypatch.setattr(FakeManager, "aclose", aclose)
+    monkeypatch.setattr(FakeManager, "script", [*answer("half")[:-1], hang_up])
+    result = line("-p", "x")
+    assert (result.code, result.out) == (129, "half\n")
+    assert FakeManager.made[0].closed
+
+
 def test_ctrl_c_twice_does_not_wait(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(self: FakeManager, session_id: str) -> bool:
         FakeManager.stopped.append(session_id)

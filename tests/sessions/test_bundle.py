@@ -126,7 +126,7 @@ def test_an_empty_session_is_one() -> None:
 
 def test_other_texts_or_another_shape_are_other_messages() -> None:
     other, moved = tree(), tree()
-    other.messages[6].tokens = [8]
+    other.messages[6].text += "!"
     moved.messages[9].parent_id = 6
     renamed = tree()
     renamed.title, renamed.id, renamed.head_id = "Paris", "00000001", 3

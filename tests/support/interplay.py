@@ -156,7 +156,11 @@ class Interplay:
                 lambda aside=aside: aside.process.poll() is not None, f"the end of {aside.arguments}", 180
             )  # type: ignore[misc]
             _, complaint = aside.process.communicate()
-            if aside.process.returncode or complaint:
+            # What the other engine still holds of a chat that is deleted stays until it lets go: it is told, and true.
+            held = aside.arguments[0] == "rm" and all(
+                "in use by a running ds4chat" in line for line in complaint.splitlines()
+            )
+            if aside.process.returncode or (complaint and not held):
                 self.complaints.append(f"{' '.join(aside.arguments)}: {aside.process.returncode} {complaint}")
         self.asides = []
 

@@ -47,6 +47,7 @@ class Watched(Terminal):
         self._changed = 0.0
         self.began = time.monotonic()
         super().__init__(program, *args, columns=80, rows=30)
+        self.process.delaybeforesend = None
         self._modes = self._tty_modes()
 
     def _tty_modes(self) -> list[Any] | None:
@@ -87,6 +88,8 @@ class Watched(Terminal):
                 # The program must be able to go on writing.
                 self._read(0)
                 read_at = time.monotonic() + 0.03
+            # Nor is its processor taken away.
+            time.sleep(0.0003)
         return True
 
     def hang_up(self) -> None:

@@ -83,8 +83,8 @@ def write_template(folder: Path, model: Path, *, slow: bool) -> Template:
     return template
 
 
-def write_old_database(path: Path, model: Path, sessions: int = 30, turns: int = 40) -> None:
-    """A database as the first version left it."""
+def write_old_database(path: Path, model: Path, sessions: int = 400, turns: int = 3) -> None:
+    """A database as the first version left it: many chats, and short ones, because one is gone on in."""
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute(f"PRAGMA application_id = {migrations.APPLICATION_ID}")
@@ -101,7 +101,7 @@ def write_old_database(path: Path, model: Path, sessions: int = 30, turns: int =
         for depth in range(1, 2 * turns + 1):
             message += 1
             role = "user" if depth % 2 else "assistant"
-            text = f"{role} {message}: " + SENTENCE.format(depth, number) * 3
+            text = f"{role} {message}: " + SENTENCE.format(depth, number)
             values = (message, name, parent, depth, role, "complete", float(message), "", "", "{}", text, b"")
             db.execute(f"INSERT INTO messages VALUES ({', '.join('?' * 12)})", values)
             parent = message

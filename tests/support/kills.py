@@ -124,9 +124,8 @@ class Home:
                 with contextlib.suppress(Exception):
                     terminal.process.close(force=True)
                 if terminal.process.isalive():
-                    os.kill(terminal.process.pid, signal.SIGKILL)
-            for engine in engines_of(self.folder):
-                os.kill(engine, signal.SIGKILL)
+                    _kill_all([terminal.process.pid])
+            _kill_all(engines_of(self.folder))
         if outcome.faults and terminals:
             outcome.screen = terminals[0].text
         outcome.seconds = time.monotonic() - began
@@ -199,6 +198,8 @@ class Kill:
         self.rng, self.way = home.rng, outcome.way
         self.tool: Watched | None = None
         """A second program that is killed, beside the screen."""
+        self._quits = False
+        """The screen was told to close before the kill."""
 
     def run(self) -> None:
         if self.outcome.moment == "migrating":
@@ -299,12 +300,14 @@ class Kill:
             self._ask(terminal, "Name a colour.")
         if how == "quit":
             terminal.type(ctrl("q"))
+            self._quits = True
         folders = [path for path in (self.home.folder / "kv").glob("*/*") if path.is_dir()]
 
         def is_written() -> bool:
-            return any(".tmp." in file.name for folder in folders for file in folder.iterdir())
+            return any(".tmp." in entry.name for folder in folders for entry in os.scandir(folder))
 
-        landed = terminal.catch(3, is_written)
+        # A chat that is not gone on in is stored after two seconds, one that is left at once.
+        landed = terminal.catch(3 if how == "idle" else 1.5, is_written)
         time.sleep(self.rng.choice((0, 0.001, 0.003, 0.01)))
         return landed
 
@@ -388,9 +391,11 @@ class Kill:
         elif self.way == "engine":
             if engine:
                 _kill_all([engine])
-            self._go_on(terminal)
-            killed = time.monotonic()
-            self._quit(terminal)
+            if not self._quits:
+                self._go_on(terminal)
+                killed = time.monotonic()
+                terminal.type(ctrl("q"))
+            self._expect_end(terminal)
         elif self.way == "close":
             terminal.hang_up()
             if not terminal.gone(END_SECONDS):
@@ -430,7 +435,8 @@ class Kill:
         if self.way not in ("all", "screen"):
             self._go_on(terminal)
             killed = time.monotonic()
-            self._quit(terminal)
+            terminal.type(ctrl("q"))
+            self._expect_end(terminal)
         self._await_engines(killed)
         self.home.look(self.outcome, terminal, killed, at_once=self.way in ("all", "screen"))
         target = self.home.folder / "out.zip"
@@ -452,8 +458,8 @@ class Kill:
         self._ask(terminal, "Name another colour.")
         self._await_words(terminal)
 
-    def _quit(self, terminal: Watched) -> None:
-        terminal.type(ctrl("q"))
+    def _expect_end(self, terminal: Watched) -> None:
+        """The screen, which was told to close, ends in good order."""
         code = terminal.wait_end(END_SECONDS)
         if code != 0:
             self.outcome.fault("stuck", f"the program ended with {code}")

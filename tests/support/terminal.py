@@ -34,6 +34,7 @@ class Terminal:
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         self.raw = b""
+        self._text: str | None = None
         command, *rest = program.command(*args)
         self.process = pexpect.spawn(command, rest, env=program.env, dimensions=(rows, columns), timeout=60)
 
@@ -52,7 +53,9 @@ class Terminal:
     @property
     def text(self) -> str:
         """The screen's lines as they stand."""
-        return "\n".join(line.rstrip() for line in self._screen.display)
+        if self._text is None:
+            self._text = "\n".join(line.rstrip() for line in self._screen.display)
+        return self._text
 
     @property
     def engine(self) -> int:
@@ -94,6 +97,7 @@ class Terminal:
     def blank(self) -> None:
         """Forget what stands on the screen, as if another program had wiped it."""
         self._screen.reset()
+        self._text = None
 
     def _read(self, timeout: float) -> bool:
         try:
@@ -104,6 +108,7 @@ class Terminal:
             return False
         self.raw += data
         self._stream.feed(data)
+        self._text = None
         return True
 
     def wait_end(self, timeout: float = 30) -> int:

@@ -10,12 +10,19 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Iterator
 from fcntl import ioctl
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from textual.drivers import linux_driver
+from textual.events import Key
+from textual.message import Message
+
+from ds4chat.ui.terminal import ChatDriver, read_any_bytes
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 30
@@ -96,6 +103,23 @@ def test_signals(terminal: Terminal, number: signal.Signals) -> None:
     assert_clean(terminal)
 
 
+@pytest.mark.parametrize("starter", [signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_in_a_burst_of_callbacks(terminal: Terminal, starter: signal.Signals) -> None:
+    """The pipe that wakes the event loop has no room for the signal's number then."""
+    os.kill(terminal.pid, starter)
+    assert terminal.ended() == 0
+    assert_clean(terminal)
+    assert b"Exception ignored" not in terminal.output
+
+
+def test_signals_that_come_together_leave_time_to_save(terminal: Terminal) -> None:
+    """A terminal's window that is closed hangs up, and so does the shell in it."""
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):
+        os.kill(terminal.pid, number)
+    assert terminal.ended() == 0
+    assert_clean(terminal)
+
+
 def test_ctrl_c_twice(terminal: Terminal) -> None:
     os.write(terminal.fd, b"\x03")
     terminal.until(b"Ctrl+C again quits")
@@ -108,6 +132,31 @@ def test_a_terminal_that_vanishes(terminal: Terminal) -> None:
     terminal.close()
     assert terminal.ended() == 0
     assert terminal.marker.read_text() == "00000001 True"
+
+
+def test_keys_end_where_a_terminal_has_nothing_more_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read after a hang-up it gives no bytes, again and again: the thread that reads must end, and say so."""
+    monkeypatch.setattr(linux_driver, "getincrementaldecoder", linux_driver.getincrementaldecoder)
+    monkeypatch.setattr(linux_driver, "XTermParser", linux_driver.XTermParser)
+    read_any_bytes()
+    fd, writing = os.pipe()
+    os.write(writing, b"a\xffb")
+    os.close(writing)
+    keys: list[Message] = []
+    panics: list[object] = []
+    driver = ChatDriver.__new__(ChatDriver)
+    driver.fileno, driver._debug, driver.exit_event = fd, False, threading.Event()
+    driver._app = SimpleNamespace(call_later=lambda *args: panics.append(args), panic=None)  # type: ignore[assignment]
+    monkeypatch.setattr(driver, "process_message", keys.append)
+    reader = threading.Thread(target=driver._run_input_thread, daemon=True)
+    reader.start()
+    reader.join(SECONDS)
+    ended = not reader.is_alive()
+    driver.exit_event.set()
+    reader.join(SECONDS)
+    os.close(fd)
+    assert ended and len(panics) == 1
+    assert "".join(key.character or "" for key in keys if isinstance(key, Key)) == "a\ufffdb"
 
 
 def test_letters_that_come_fast_keep_their_order(terminal: Terminal) -> None:

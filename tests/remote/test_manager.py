@@ -53,8 +53,8 @@ async def test_what_streams_is_saved_though_no_tokens_are_told(tmp_path: Path, s
         kept.send(session.id, "Tell me.")
         await room.until(TextStreamed)
         async with asyncio.timeout(30):
-            while saved(tmp_path) != [("Half of it", "streaming")]:
-                await asyncio.sleep(SAVE_SECONDS / 4)  # noqa: ASYNC110 - another program would look just so
+            while saved(tmp_path) != [("Half of it", "streaming")]:  # noqa: ASYNC110 - as another program would look
+                await asyncio.sleep(SAVE_SECONDS / 4)
         go_on.set()
         await kept.wait_turn(session.id)
         assert saved(tmp_path) == [("Half of it, and the rest.", "complete")]

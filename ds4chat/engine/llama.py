@@ -36,6 +36,9 @@ from ds4chat.errors import CheckpointError, ModelError
 
 log = logging.getLogger(__name__)
 
+LIB = lib
+"""The binding's own functions, for what stands beside this module."""
+
 BUILD: str = llama_cpp.__version__
 """Of llama-cpp-python."""
 
@@ -288,6 +291,11 @@ class Model:
 
     # ---- vocabulary ----
 
+    @property
+    def vocab(self) -> Any:
+        """llama.cpp's own vocabulary."""
+        return self._vocab
+
     def tokenize(self, text: bytes, *, markers: bool) -> list[int]:
         """Token ids of UTF-8 text, no BOS added; control tokens' text is read as such only with `markers`."""
         size = len(text) + 8
@@ -411,6 +419,11 @@ class Context:
     def close(self) -> None:
         lib.llama_batch_free(self._batch)
         lib.llama_free(self._ctx)
+
+    @property
+    def handle(self) -> Any:
+        """llama.cpp's own context."""
+        return self._ctx
 
     @property
     def n_ctx(self) -> int:

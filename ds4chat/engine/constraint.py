@@ -8,7 +8,6 @@ messages, sessions.
 from __future__ import annotations
 
 import ctypes
-import logging
 import math
 import signal
 import time
@@ -17,11 +16,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from ds4chat import gbnf
-from ds4chat.engine.llama import LIB as lib
+from ds4chat.engine import llama
 from ds4chat.engine.llama import Context, Model, Sampler
 from ds4chat.engine.protocol import Sampling
 
-log = logging.getLogger(__name__)
+lib = llama.LIB
 
 SECONDS = 5.0
 """Of processor time for one token, a hundred times what a large vocabulary takes: more means that the ways in which the

@@ -81,8 +81,6 @@ class Grammar:
         # Fields of three times four bytes: id, logit, probability.
         memory = memoryview(self._data).cast("B")
         self._data_ids, self._logits = memory.cast("i")[::3], memory.cast("f")[1::3]
-        # A control token's text would count, and be nowhere in the reply.
-        self._never = [t for t in range(n) if model.is_control(t) and not model.is_eog(t)]
 
     def close(self) -> None:
         lib.llama_sampler_free(self._sampler)
@@ -95,7 +93,7 @@ class Grammar:
 
     def mask(self, candidates: Candidates) -> bool:
         """Set the logits of all that may not come next to minus infinity; whether any is left."""
-        for token in self._never:
+        for token in self._model.never_written:
             self._logits[token] = -math.inf
         with _limited():
             lib.llama_sampler_apply(self._sampler, ctypes.byref(candidates))
@@ -103,7 +101,7 @@ class Grammar:
 
     def allows(self, token: int) -> bool:
         """Whether the reply may go on with this token."""
-        if self._model.is_control(token) and not self._model.is_eog(token):
+        if token in self._model.never_written:
             return False
         self._one[0] = lib.llama_token_data(token, 1.0, 0.0)
         with _limited():

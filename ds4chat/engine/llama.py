@@ -330,6 +330,17 @@ class Model:
         return 0 <= token < self.n_vocab and bool(lib.llama_vocab_is_eog(self._vocab, token))
 
     @cached_property
+    def never_written(self) -> frozenset[int]:
+        """What a reply that must follow a grammar never holds: control tokens, whose text counts for llama.cpp and is
+        nowhere in the reply, and bytes that no UTF-8 text has, which it takes for characters."""
+        foreign = re.compile(rb"[\xc0\xc1\xf5-\xff]")
+        return frozenset(
+            token
+            for token in range(self.n_vocab)
+            if not self.is_eog(token) and (self.is_control(token) or foreign.search(self.piece(token)))
+        )
+
+    @cached_property
     def control_texts(self) -> frozenset[str]:
         """Texts that the tokenizer would read as control tokens when asked to."""
         wanted = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN

@@ -31,7 +31,9 @@ GOOD = {
     "optional in a repeat": 'root ::= ("a"?)*',
     "arithmetic": 'root ::= (expr "=" term "\\n")+\nexpr ::= term ([-+*/] term)*\n'
     'term ::= [0-9]+ | "(" expr ")"',
-    "long": "root ::= a\n" + "\n".join(f'a{i} ::= "x" a{i + 1}' for i in range(900)) + '\na900 ::= ""\na ::= a0',
+    "long": "root ::= a\n"
+    + "\n".join(f'a{i} ::= "x" a{i + 1}' for i in range(900))
+    + '\na900 ::= ""\na ::= a0',
 }
 
 BAD = {
@@ -74,7 +76,8 @@ HOSTILE = {
     "left recursion behind a repeat": 'root ::= [a]* root "y" | "x"',
     "left recursion in a group": 'root ::= (("a"? root) "y")+ | "x"',
     "deep groups": "root ::= " + "(" * 90_000 + "[a]" + ")" * 90_000,
-    "a long row of rules": "\n".join(f"r{i} ::= r{i + 1}" for i in range(9000)) + "\nr9000 ::= [a]\nroot ::= r0",
+    "a long row of rules": "\n".join(f"r{i} ::= r{i + 1}" for i in range(9000))
+    + "\nr9000 ::= [a]\nroot ::= r0",
     "rules in many ways": "\n".join(f"r{i} ::= r{i + 1} | r{i + 1}" for i in range(60))
     + "\nr60 ::= [a]\nroot ::= r0",
     "large repeats": "root ::= " + ('"' + "a" * 500 + '"{0,1900} ') * 3,

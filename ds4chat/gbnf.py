@@ -112,6 +112,11 @@ def parse(text: str) -> dict[str, Group]:
                 raise GrammarError(f"line {_line(text, node.at)}: there is no rule {short(node.name)}")
     if ROOT not in rules:
         raise GrammarError(f"it has no rule called root, with which an answer begins, as in {EXAMPLE}")
+    for name, rule in rules.items():
+        for node in _walk(rule):
+            # To llama.cpp this is a rule that begins with itself.
+            if isinstance(node, Repeat) and node.most is None and _is_empty(node.node, rules):
+                raise GrammarError(f"the rule {short(name)} repeats without end what may be empty")
     if sum(_elements(group) for group in rules.values()) > MAX_ELEMENTS:
         raise GrammarError("its repetitions make it too large")
     _Beginnings(rules).check()
@@ -145,6 +150,9 @@ def literal(text: str) -> str:
 class _Reader:
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
+        self._names: set[str] = set()
+        self._unnamed = 0
+        """Rules that llama.cpp makes of groups and repetitions."""
 
     def rules(self) -> dict[str, Group]:
         """All of them; one that is defined twice is what it was defined as last, as in llama.cpp."""
@@ -160,6 +168,7 @@ class _Reader:
                 self._fail(f"::= is expected behind {short(name[0])} (names have letters, digits and -)")
             self._at += 3
             self._space(lines=True)
+            self._names.add(name[0])
             rules[name[0]] = self._alternatives(0)
             if self._at < len(self._text) and self._text[self._at] not in "\r\n":
                 self._fail(f"{short(self._text[self._at : self._at + 10], 10)} cannot stand there")
@@ -178,19 +187,30 @@ class _Reader:
 
     def _sequence(self, nesting: int) -> tuple[Node, ...]:
         nodes: list[Node] = []
+        weight = 1
         while self._at < len(self._text):
-            start = self._text[self._at]
+            start, before = self._text[self._at], self._known
             if start in "*+?{":
                 least, most = self._times(start)
                 if not nodes or nodes[-1] == Literal(""):
                     self._fail(f"there is nothing that {start} could repeat")
                 nodes[-1] = Repeat(nodes[-1], least, most)
+                weight *= most or least or 1
+                self._unnamed += 1 if most is None else most - least
             elif (node := self._node(start, nesting)) is not None:
                 nodes.append(node)
+                weight = max(1, self._known - before) if isinstance(node, Group) else 1
             else:
                 break
+            if weight > MAX_REPEATS:
+                self._fail(f"what is repeated here is too much: more than {MAX_REPEATS:,} parts")
             self._space(lines=nesting > 0)
         return tuple(nodes)
+
+    @property
+    def _known(self) -> int:
+        """How many rules there are by now; llama.cpp weighs a group by how many it adds."""
+        return len(self._names) + self._unnamed
 
     def _node(self, start: str, nesting: int) -> Node | None:
         if start == '"':
@@ -201,6 +221,7 @@ class _Reader:
             return Chars(self._ranges(found[2]), negated=bool(found[1]))
         if start == "(":
             self._at += 1
+            self._unnamed += 1
             self._space(lines=True)
             group = self._alternatives(nesting + 1)
             if not self._text.startswith(")", self._at):
@@ -213,7 +234,10 @@ class _Reader:
         if start in "<!":
             self._fail("tokens by name (<...>) cannot be used: write their text in quotes")
         name = self._match(_NAME)
-        return None if name is None else Ref(name[0], name.start())
+        if name is None:
+            return None
+        self._names.add(name[0])
+        return Ref(name[0], name.start())
 
     def _times(self, start: str) -> tuple[int, int | None]:
         if start != "{":
@@ -286,6 +310,19 @@ def _walk(group: Group) -> Iterator[Node]:
             todo.append(node.node)
         elif isinstance(node, Group):
             todo += (inner for sequence in node.alternatives for inner in sequence)
+
+
+def _is_empty(node: Node, rules: dict[str, Group]) -> bool:
+    """Whether one of the ways to write something is to write down nothing."""
+    if isinstance(node, Ref):
+        node = rules[node.name]
+    if not isinstance(node, Group):
+        return False
+    return any(all(_is_nothing(inner) for inner in sequence) for sequence in node.alternatives)
+
+
+def _is_nothing(node: Node) -> bool:
+    return node == Literal("") or (isinstance(node, Repeat) and node.most == 0)
 
 
 def _elements(node: Node) -> int:

@@ -71,8 +71,7 @@ class Grammar:
             self._sampler = lib.llama_sampler_init_grammar(model.vocab, text.encode(), ROOT)
         if not self._sampler:
             raise GrammarError(
-                "The grammar cannot be used: the engine does not take it (its log says why); repeat less, and let no "
-                "part that may be empty be repeated without end."
+                "The grammar cannot be used: the engine does not take it (its log says why): write it more simply."
             )
         self._one = (lib.llama_token_data * 1)()
         n = model.n_vocab

@@ -29,6 +29,7 @@ GOOD = {
     "right recursion": 'root ::= "a" root | ""',
     "defined twice": 'root ::= "a"\nroot ::= "b"',
     "optional in a repeat": 'root ::= ("a"?)*',
+    "just few enough": 'root ::= ("a" ("b" | ("c" | "d"))){666}',
     "arithmetic": 'root ::= (expr "=" term "\\n")+\nexpr ::= term ([-+*/] term)*\n'
     'term ::= [0-9]+ | "(" expr ")"',
     "long": "root ::= a\n"
@@ -61,6 +62,10 @@ BAD = {
     'root ::= "a"{1,99999999999999999999999}': "1,999 times",
     'root ::= "a"{3,1}': "wrong way round",
     'root ::= "a"{x}': "number of times",
+    'root ::= ("" | "a")*': "root repeats without end what may be empty",
+    'root ::= "x" ws+\nws ::= [ ] |': "root repeats without end what may be empty",
+    'root ::= ("a" ("b" | ("c" | "d"))){667}': "more than 1,999 parts",
+    'root ::= "a"{50}{50}': "more than 1,999 parts",
     "root ::= <think>": "by name",
     "root ::= !<[5]>": "by name",
     'root ::= "a\0b"': "NUL",
@@ -117,10 +122,10 @@ def test_a_hostile_one_is_refused_soon(text: str) -> None:
     assert len(str(refused.value)) < 200 and "\n" not in str(refused.value)
 
 
-def test_what_only_llama_cpp_refuses_is_a_sentence_too(model: Model) -> None:
-    """Of parts that may be empty it takes some for left recursion, and it counts repeats of groups in its own way."""
-    for text in ('root ::= ("" | "a")*', 'root ::= ("a" ("b" | ("c" | "d"))){1900}'):
-        gbnf.parse(text)
+def test_what_only_llama_cpp_refuses_is_a_sentence_too(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another version of it may have other limits."""
+    monkeypatch.setattr(gbnf, "parse", lambda text: {})
+    for text in ('root ::= ("" | "a")*', 'root ::= ("a" ("b" | ("c" | "d"))){667}', "root", " "):
         with pytest.raises(GrammarError, match="the engine does not take it"):
             Grammar(model, text)
 
@@ -142,16 +147,13 @@ def test_both_read_the_same_language(model: Model, name: str) -> None:
 
 @given(text=st.text(st.sampled_from('root:=|"ab[]-^(){},0123*+?. \n\\xuU#<!'), max_size=60))
 def test_no_text_is_read_wrong(model: Model, text: str) -> None:
-    """Whatever it is, it is refused in words, or llama.cpp has its say without an end to the process."""
+    """Whatever it is, it is refused in words, or llama.cpp takes it."""
     for source in (text, f"root ::= {text}"):
         try:
             gbnf.parse(source)
         except gbnf.GrammarError:
             continue
-        try:
-            Grammar(model, source).close()
-        except GrammarError as error:
-            assert "the engine does not take it" in str(error)
+        Grammar(model, source).close()
 
 
 @given(text=st.text(max_size=30))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,22 @@ async def test_one_that_waits_for_another_engine_keeps_it(
         script.go_on()
         await room.manager.wait_turn(two.id)
         assert [question.grammar for question in script.questions] == ["", YES]
+
+
+async def test_an_engine_that_could_not_be_stopped_ends_the_turn_in_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with scripted_room(monkeypatch, tmp_path) as (room, script):
+        session = room.manager.new_session()
+        script.hold = True
+        room.manager.send(session.id, "Well?", grammar=YES)
+        await room.until(TextStreamed)
+        script.clients[-1].die(-signal.SIGPROF)
+        ended = await room.manager.wait_turn(session.id)
+        assert ended.state == "cut" and ended.error.startswith(
+            "The grammar can read this answer in too many ways"
+        )
+        assert session.path()[-1].text == "so"
 
 
 async def test_the_real_engine_goes_on_in_it(tiny: dict[str, Path], tmp_path: Path) -> None:

@@ -69,6 +69,27 @@ _chat_options = _options(
     click.option("-s", "--system", metavar="TEXT", help="System prompt of a new session."),
     click.option("-p", "--print", "prompt", metavar="PROMPT|-", help="Answer on standard output and exit."),
     click.option(
+        "-f",
+        "--file",
+        "files",
+        metavar="FILE|-",
+        multiple=True,
+        help="Of --print: put a text file in front of the prompt; may be repeated.",
+        shell_complete=complete_late("complete_files"),
+    ),
+    click.option(
+        "--grammar",
+        metavar="FILE|TEXT",
+        help="Of --print: GBNF that the answer follows.",
+        shell_complete=complete_late("complete_files"),
+    ),
+    click.option(
+        "--json-schema",
+        metavar="FILE|JSON",
+        help="Of --print: the answer is JSON that fits it.",
+        shell_complete=complete_late("complete_files"),
+    ),
+    click.option(
         "--output-format",
         type=click.Choice(["text", "json", "stream-json"]),
         default=None,

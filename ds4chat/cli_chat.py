@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ds4chat.errors import SessionNotFoundError, UsageError
+from ds4chat.safe_text import one_line
 
 if TYPE_CHECKING:
     from ds4chat.cli_setup import Setup
     from ds4chat.sessions.manager import SessionManager
+
+STDIN = "-"
+"""In place of a prompt or of a file."""
 
 DUMB = ("dumb", "unknown")
 """Values of TERM that say the cursor cannot be moved."""
@@ -26,6 +30,11 @@ def chat(flags: dict[str, Any]) -> int:
     greeting = "" if flags["plain"] else _dumb_terminal(flags)
     plain = flags["plain"] or bool(greeting)
     prompt = None if plain else _prompt(flags)
+    if prompt is not None:
+        from ds4chat import script_input
+
+        constraint = script_input.constraint(flags["grammar"], flags["json_schema"])
+        prompt = _with_files(flags, prompt)
     if prompt is None and not plain:
         # Nearly all that is made until the screen stands is kept: looking for what is not costs a tenth of the start.
         # The screen has it collected again.
@@ -45,6 +54,7 @@ def chat(flags: dict[str, Any]) -> int:
             output_format=flags["output_format"] or "text",
             out=sys.stdout,
             err=sys.stderr,
+            constraint=constraint,
         )
     if plain:
         return _plain(flags, setup, manager, session_id, greeting)
@@ -76,20 +86,31 @@ def _check_together(flags: dict[str, Any]) -> None:
         raise UsageError("--resume and --continue exclude each other: give one of them.")
     if flags["system"] is not None and (resumes or flags["continue_"]):
         raise UsageError("--system is for a new session: leave it out, or leave out --resume and --continue.")
-    if flags["plain"] and (flags["prompt"] is not None or flags["output_format"] is not None):
+    if flags["plain"] and (flags["prompt"] is not None or _given_for_print(flags)):
+        also = _given_for_print(flags)
         raise UsageError(
-            "--plain is a chat of its own: leave it out, or leave out --print and --output-format."
+            f"--plain is a chat of its own: leave it out, or leave out {' and '.join(['--print', *also])}."
         )
+    if flags["grammar"] is not None and flags["json_schema"] is not None:
+        raise UsageError("--grammar and --json-schema exclude each other: give one of them.")
+    if STDIN in flags["files"] and flags["prompt"] in (None, STDIN):
+        raise UsageError("--file - is standard input as a file: give the prompt itself with -p.")
     if flags["plain"] and flags["resume"] == "":
         raise UsageError(
             "--resume without an ID opens a picker, which --plain has not: give the ID, or type /open."
         )
 
 
+def _given_for_print(flags: dict[str, Any]) -> list[str]:
+    """The options that make sense with --print alone."""
+    names = {"files": "--file", "grammar": "--grammar", "json_schema": "--json-schema"}
+    return [name for key, name in (names | {"output_format": "--output-format"}).items() if flags[key]]
+
+
 def _dumb_terminal(flags: dict[str, Any]) -> str:
     """Why the line mode starts although nobody asked for it, "" when the screen can be drawn."""
     kind = os.environ.get("TERM", "")
-    wanted = flags["prompt"] is None and flags["output_format"] is None
+    wanted = flags["prompt"] is None and not _given_for_print(flags)
     if kind not in DUMB or not wanted or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return ""
     return f"This terminal cannot show the chat screen (TERM is {kind}), so the chat goes on line by line."
@@ -112,8 +133,8 @@ def _prompt(flags: dict[str, Any]) -> str | None:
     prompt: str | None = flags["prompt"]
     screen = sys.stdin.isatty() and sys.stdout.isatty()
     if prompt is None and screen:
-        if flags["output_format"] is not None:
-            raise UsageError("--output-format is for --print: give a prompt with -p.")
+        if given := _given_for_print(flags):
+            raise UsageError(f"{given[0]} is for --print: give a prompt with -p.")
         return None
     if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
         prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
@@ -131,6 +152,18 @@ def _prompt(flags: dict[str, Any]) -> str | None:
         raise UsageError(
             "--resume without an ID opens a picker, which --print has not: give the ID or use --continue."
         )
+    return prompt
+
+
+def _with_files(flags: dict[str, Any], prompt: str) -> str:
+    """The prompt with its files; whoever looks on is told what they weigh."""
+    if not flags["files"]:
+        return prompt
+    from ds4chat import script_input
+
+    prompt, weights = script_input.with_files(prompt, flags["files"])
+    if sys.stderr.isatty():
+        click.echo(f"ds4chat: {one_line(weights)}", err=True)
     return prompt
 
 

@@ -129,6 +129,11 @@ def complete_engines(
     return []
 
 
+def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Files, which the shell itself lists."""
+    return [CompletionItem(incomplete, type="file")]
+
+
 def complete_themes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Names of the themes that are shipped and of the user's own."""
     with _quietly():

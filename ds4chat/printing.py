@@ -22,6 +22,7 @@ from ds4chat import news, signals
 from ds4chat.errors import EngineError
 from ds4chat.safe_text import escaped_json
 from ds4chat.safe_text import visible as visible
+from ds4chat.script_input import NO_CONSTRAINT, Constraint
 from ds4chat.sessions.events import (
     ContextRestored,
     EngineChanged,
@@ -39,6 +40,15 @@ OutputFormat = Literal["text", "json", "stream-json"]
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Each stops the reply, which is kept, and gives the exit code a shell reports for it: 128 and its number."""
+
+CUT_OFF = 3
+"""Exit code of an answer that does not follow its grammar to the end."""
+
+CUT_OFF_BY = {
+    "length": "allow it more tokens with --max-tokens",
+    "context": "the context is full, so choose a larger --ctx",
+}
+"""What to do about it, by why the engine stopped."""
 
 FAILURE_GRACE_SECONDS = 1.0
 """How long a turn may take to end by itself after the engine was reported as failed."""
@@ -63,18 +73,19 @@ def print_reply(
     output_format: OutputFormat,
     out: TextIO,
     err: TextIO,
+    constraint: Constraint = NO_CONSTRAINT,
 ) -> int:
     """Ask `prompt` in a session (None: a new one), print the answer, close the manager.
 
     Returns:
         The exit code: 0, or 130 when Ctrl+C stopped the answer (what came of it is printed and kept); 143 and 129
-        when SIGTERM and SIGHUP did.
+        when SIGTERM and SIGHUP did; 3 when the answer was cut off before it was all that `constraint` asks for.
 
     Raises:
         EngineError: the engine could not answer.
         BrokenPipeError: nobody reads `out` any more; the answer was stopped.
     """
-    printer = _Printer(manager, output_format, out, err)
+    printer = _Printer(manager, output_format, out, err, constraint)
     try:
         return asyncio.run(printer.run(prompt, session_id))
     except asyncio.CancelledError:  # a signal came while the manager was being closed
@@ -83,8 +94,15 @@ def print_reply(
 
 class _Printer:
     def __init__(
-        self, manager: SessionManager, output_format: OutputFormat, out: TextIO, err: TextIO
+        self,
+        manager: SessionManager,
+        output_format: OutputFormat,
+        out: TextIO,
+        err: TextIO,
+        constraint: Constraint,
     ) -> None:
+        self._constraint = constraint
+        self._cut_off = False
         self._manager = manager
         self._format = output_format
         self._out = out
@@ -110,12 +128,15 @@ class _Printer:
             session = manager.new_session() if session_id is None else manager.open_session(session_id)
             self._session_id = session.id
             await manager.start_engine()
-            manager.send(session.id, prompt)
+            if self._constraint.notice:
+                self._notice(self._constraint.notice)
+            manager.send(session.id, prompt, grammar=self._constraint.grammar)
             self._line({"type": "session", "session": session.id})
             ended = await self._wait()
             self._finish(ended)
             if ended.error:
                 raise EngineError(ended.error)
+            self._check_whole(ended)
         except asyncio.CancelledError:
             if not self._stopped_by:
                 raise
@@ -132,8 +153,19 @@ class _Printer:
 
     @property
     def exit_code(self) -> int:
-        """0, or what a shell reports for the signal that stopped the reply."""
-        return 128 + self._stopped_by if self._stopped_by else 0
+        """0, what a shell reports for the signal that stopped the reply, or that it was cut off."""
+        if self._stopped_by:
+            return 128 + self._stopped_by
+        return CUT_OFF if self._cut_off else 0
+
+    def _check_whole(self, ended: TurnEnded) -> None:
+        """An answer that was to follow a grammar and was cut off is no such answer: whoever reads it must know."""
+        why = CUT_OFF_BY.get(ended.stats.stop_reason)
+        if self._constraint.grammar and why is not None:
+            self._cut_off = True
+            self._notice(
+                f"The answer was cut off before it was all that the {self._constraint.kind} asks for: {why}."
+            )
 
     def _interrupt(self, number: int, task: asyncio.Task[int]) -> None:
         """Stop the reply, which then ends as usual; with nothing to stop, leave. The second Ctrl+C leaves at once; a

@@ -36,6 +36,9 @@ from ds4chat.errors import CheckpointError, ModelError
 
 log = logging.getLogger(__name__)
 
+LIB = lib
+"""The binding's own functions, for what stands beside this module."""
+
 BUILD: str = llama_cpp.__version__
 """Of llama-cpp-python."""
 
@@ -288,6 +291,11 @@ class Model:
 
     # ---- vocabulary ----
 
+    @property
+    def vocab(self) -> Any:
+        """llama.cpp's own vocabulary."""
+        return self._vocab
+
     def tokenize(self, text: bytes, *, markers: bool) -> list[int]:
         """Token ids of UTF-8 text, no BOS added; control tokens' text is read as such only with `markers`."""
         size = len(text) + 8
@@ -320,6 +328,17 @@ class Model:
     def is_eog(self, token: int) -> bool:
         """End of generation: any token after which the model expects to be silent."""
         return 0 <= token < self.n_vocab and bool(lib.llama_vocab_is_eog(self._vocab, token))
+
+    @cached_property
+    def never_written(self) -> frozenset[int]:
+        """What a reply that must follow a grammar never holds: control tokens, whose text counts for llama.cpp and is
+        nowhere in the reply, and bytes that no UTF-8 text has, which it takes for characters."""
+        foreign = re.compile(rb"[\xc0\xc1\xf5-\xff]")
+        return frozenset(
+            token
+            for token in range(self.n_vocab)
+            if not self.is_eog(token) and (self.is_control(token) or foreign.search(self.piece(token)))
+        )
 
     @cached_property
     def control_texts(self) -> frozenset[str]:
@@ -411,6 +430,11 @@ class Context:
     def close(self) -> None:
         lib.llama_batch_free(self._batch)
         lib.llama_free(self._ctx)
+
+    @property
+    def handle(self) -> Any:
+        """llama.cpp's own context."""
+        return self._ctx
 
     @property
     def n_ctx(self) -> int:

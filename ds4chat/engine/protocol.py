@@ -113,6 +113,7 @@ class Generate(msgspec.Struct, tag="generate", frozen=True, omit_defaults=True):
         cold: no prompt of this session of at least `min_tokens` was prefilled before.
         force: go ahead even past 85% of the context (nothing more can fall out).
         store: False: nothing that is computed for this turn reaches the disk, now or later.
+        grammar: GBNF that the reply must follow; "" for none.
     """
 
     session: str
@@ -124,6 +125,7 @@ class Generate(msgspec.Struct, tag="generate", frozen=True, omit_defaults=True):
     cold: bool = False
     force: bool = False
     store: bool = True
+    grammar: str = ""
 
 
 class Prepare(msgspec.Struct, tag="prepare", frozen=True, omit_defaults=True):

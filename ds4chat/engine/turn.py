@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ds4chat.checkpoints.policy import Policy, batch_ends, frontiers, is_continued_frontier
 from ds4chat.checkpoints.reason import Reason
+from ds4chat.engine.constraint import ConstrainedSampler, Grammar, GrammarError
 from ds4chat.engine.live import LiveState, Reuse
 from ds4chat.engine.llama import BATCH_TOKENS, Context, DecodeError, Model, Sampler
 from ds4chat.engine.prompt import Prompt, PromptBuilder
@@ -89,6 +90,25 @@ class Turns:
 
     def generate(self, command: Generate, cancelled: Callable[[], bool]) -> None:
         """Run a whole turn; always ends in exactly one `Done`, `ContextFull` or `Failed`."""
+        grammar: Grammar | None = None
+        try:
+            if command.grammar:
+                # Before anything is computed for it.
+                grammar = Grammar(self._model, command.grammar)
+                if command.continue_reply:
+                    grammar.follow(self._written(command.messages[-1]))
+            self._generate(command, cancelled, grammar)
+        except GrammarError as error:
+            self._emit(Failed(command.session, command.turn, str(error)))
+        finally:
+            if grammar is not None:
+                grammar.close()
+
+    def _written(self, reply: ChatMessage) -> list[int]:
+        """The tokens of a reply that goes on, or some of the same text."""
+        return reply.tokens or self._model.tokenize(reply.text.encode(), markers=False)
+
+    def _generate(self, command: Generate, cancelled: Callable[[], bool], grammar: Grammar | None) -> None:
         session, turn, n_ctx = command.session, command.turn, self._context.n_ctx
         prompt = self._build(session, turn, command.messages, command.continue_reply)
         if prompt is None:
@@ -125,7 +145,7 @@ class Turns:
             self._emit(Started(session, turn, len(prompt.tokens), cached, len(prompt.tokens) - cached))
             began = time.perf_counter()
             try:
-                stop = self._sample(command, prompt, reply, cancelled)
+                stop = self._sample(command, prompt, reply, cancelled, grammar)
             finally:
                 times.generate_ms = _ms_since(began)
         except TurnCancelledError:
@@ -277,14 +297,23 @@ class Turns:
             self._context.set_abort(None)
 
     def _sample(
-        self, command: Generate, prompt: Prompt, reply: list[int], cancelled: Callable[[], bool]
+        self,
+        command: Generate,
+        prompt: Prompt,
+        reply: list[int],
+        cancelled: Callable[[], bool],
+        grammar: Grammar | None = None,
     ) -> StopReason:
         """Generate into `reply` (the last token of it stays pending). Returns why it ended."""
         sampling = command.sampling
         seed = sampling.seed if sampling.seed is not None else secrets.randbits(32)
         # The penalty looks back over the reply alone: over the question it would forbid the very words to answer with.
         before = prompt.tokens[prompt.boundaries[-1] :] if command.continue_reply else []
-        sampler = Sampler(self._context, sampling, seed, before)
+        sampler = (
+            Sampler(self._context, sampling, seed, before)
+            if grammar is None
+            else ConstrainedSampler(self._context, sampling, seed, before, grammar)
+        )
         text = codecs.getincrementaldecoder("utf-8")("replace")
         if command.continue_reply:
             text.decode(self._builder.unfinished(command.messages[-1]))
@@ -303,7 +332,7 @@ class Turns:
                 if cancelled():
                     return "cancelled"
                 if command.max_tokens is not None and len(reply) >= command.max_tokens:
-                    return "length"
+                    return "stop" if grammar is not None and grammar.is_at_end() else "length"
                 if reply:
                     if len(self.live) + 1 >= self._context.n_ctx:
                         return "context"

@@ -26,7 +26,7 @@ from ds4chat.checkpoints.policy import Policy
 from ds4chat.checkpoints.reason import Reason
 from ds4chat.checkpoints.store import Identity, Store
 from ds4chat.checkpoints.writer import Writer
-from ds4chat.engine import sandbox
+from ds4chat.engine import constraint, sandbox
 from ds4chat.engine.live import LiveState
 from ds4chat.engine.llama import BUILD, KV_TYPES, PAYLOAD_ABI, Context, ContextSettings, Model, SpanCost
 from ds4chat.engine.memory_need import default_n_ctx, free_memory, need, refusal, trained_ctx, warning
@@ -71,6 +71,9 @@ PULSE_SECONDS = 5.0
 
 TEMPLATE_SECONDS = 10.0
 """Of processor time, after which a template ends the process that could not be stopped before."""
+
+GRAMMAR_SECONDS = 30.0
+"""Of processor time, after which a grammar ends the process that could not be stopped before."""
 
 GRACE_SECONDS = 10.0
 """From the wish to stop to the forced end."""
@@ -455,6 +458,7 @@ def main(own_load: Callable[[Load], Load] = lambda load: load) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, terminate)
     sandbox.HARD_SECONDS = TEMPLATE_SECONDS
+    constraint.HARD_SECONDS = GRAMMAR_SECONDS
     engine = Engine(Output(os.fdopen(proto, "wb")).emit, own_load)
     engine.start()
     with contextlib.suppress(_Terminated):

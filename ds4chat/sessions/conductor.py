@@ -47,6 +47,7 @@ class Unsent:
     text: str
     message: Message | None = None
     waited: bool = False
+    grammar: str = ""
 
 
 class Conductor:
@@ -96,14 +97,14 @@ class Conductor:
         else:
             await self.host.start(self.settings.model(session), self.settings.ctx(session))
 
-    def send(self, session_id: str, text: str) -> Message | None:
+    def send(self, session_id: str, text: str, grammar: str = "") -> Message | None:
         """Append the user's message and queue its turn, None when that must wait for another program that writes to the
         database. Raises UsageError for blank text, SessionLockedError when read-only."""
         text = clean_text(text)
         if not text.strip():
             raise UsageError("There is nothing to send: type a message first.")
         self._shelf.writable(session_id)
-        unsent = Unsent(session_id, text)
+        unsent = Unsent(session_id, text, grammar=grammar)
         self._unsent.append(unsent)
         try:
             unsent.waited = not self._shelf.backlog.do(lambda: self._post(unsent))
@@ -135,9 +136,9 @@ class Conductor:
         self._unsent.remove(unsent)
         unsent.message = message
         if not self._closing:
-            self._sent(session, message)
+            self._sent(session, message, unsent.grammar)
 
-    def _sent(self, session: Session, message: Message) -> None:
+    def _sent(self, session: Session, message: Message, grammar: str) -> None:
         """A message of the user's is saved: queue its turn."""
         session_id = session.id
         mine = [t for t in self._queue if t.session_id == session_id and not t.running]
@@ -148,6 +149,7 @@ class Conductor:
             turn = waiting
         else:
             turn = self._enqueue(session_id, message.id)
+        turn.grammar = grammar
         self._emit(ev.MessageAdded(session_id, message.id))
         self._emit(ev.SessionListChanged())
         self._pump()

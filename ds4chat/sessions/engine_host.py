@@ -308,6 +308,11 @@ class EngineHost:
                 f"The chat template of {model} could not be stopped, so the engine was: choose another model with "
                 "--model (in a chat: /model); what was shown is kept."
             )
+        elif code == -signal.SIGPROF:
+            sentence = (
+                "The grammar can read this answer in too many ways, so the engine was stopped: write it so that each "
+                "text can be read in one way; what was shown is kept."
+            )
         elif gave_up and was_loading:
             sentence = (
                 f"The engine did not answer while it loaded {self.status.model}: the next message starts it anew, or "

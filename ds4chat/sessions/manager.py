@@ -281,11 +281,15 @@ class SessionManager:
 
     # ---- chat ----
 
-    def send(self, session_id: str, text: str) -> Message | None:
+    def send(self, session_id: str, text: str, *, grammar: str = "") -> Message | None:
         """Append the user's message and queue its turn; None while another program writes to the database: it is
         appended as soon as that ends. Raises UsageError for blank text, SessionLockedError when read-only,
-        DatabaseError when it cannot be saved."""
-        return self._conductor.send(session_id, text)
+        DatabaseError when it cannot be saved.
+
+        Args:
+            grammar: GBNF that this one reply must follow; it is not saved.
+        """
+        return self._conductor.send(session_id, text, grammar)
 
     def continue_reply(self, session_id: str) -> None:
         """Queue a turn that goes on from the last token of a reply that was cut off. Raises UsageError without one."""

@@ -98,6 +98,7 @@ class Replying:
             cold=not session.cold_done,
             force=turn.forced,
             store=not self._shelf.is_incognito(session.id),
+            grammar=turn.grammar,
         )
 
     def event(self, turn: Turn, session: Session, event: Event) -> None:

@@ -223,8 +223,14 @@ def clean_tags(tags: Iterable[str]) -> list[str]:
     return list(kept.values())
 
 
+_FILE_IN_FRONT = re.compile(r"\s*[^\n]+:\n(`{3,})[^\n`]*\n(?:.*?\n)??\1\n", re.DOTALL)
+
+
 def title_from(text: str, width: int = 60) -> str:
-    """A title made from the first message: its first line that is not blank, cut at a word, "" when there is none."""
+    """A title made from the first message: its first line that is not blank, cut at a word, "" when there is none.
+    Files that stand in front of a question are passed over."""
+    while (file := _FILE_IN_FRONT.match(text)) and text[file.end() :].strip():
+        text = text[file.end() :]
     for line in text.splitlines():
         line = " ".join(line.split())
         if line:

@@ -33,6 +33,7 @@ class Turn:
         saved: the reply's length in tokens when it was last written.
         instructions: what the user wants of a summary.    summary: as far as it was written.
         first_kept: the first message that stays in the window when the summary takes the place of what lies before.
+        grammar: GBNF that the reply must follow, "" for none.
     """
 
     number: int
@@ -55,6 +56,7 @@ class Turn:
     instructions: str = ""
     summary: str = ""
     first_kept: int | None = None
+    grammar: str = ""
 
     def add_stats(self, done: Done) -> None:
         """Take in one engine turn's measures; a reply that went on past a full context has several."""

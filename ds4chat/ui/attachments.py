@@ -1,7 +1,8 @@
 """Text files named in a message as `@path`: finding them, their size, and putting them into the message.
 
 Only what names something that is there counts as a file, so that mail addresses and decorators stay text. Pure but for
-looking at the files; knows no widget. The line mode uses it as well.
+looking at the files; knows no widget. The line mode uses it as well. What a file in a message looks like is
+`attached_files`'.
 """
 
 from __future__ import annotations
@@ -13,11 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ds4chat.errors import UsageError
+from ds4chat.attached_files import LIMIT_BYTES, block, expand_user, read_text, size_words, weight
 from ds4chat.ui.suggestions import Suggestion
-
-LIMIT_BYTES = 1_000_000
-"""A larger file is refused: no model here could read it."""
 
 LOOKED_AT = 40
 """Names that are looked up in one message; pasted mail and code may hold thousands of `@`."""
@@ -27,8 +25,6 @@ BINARY_LOOK = 4096
 
 LISTED = 50
 """Files that a completion lists."""
-
-CHARS_A_TOKEN = 4
 
 _MENTION = re.compile(r"""(?<![\w@.+/\\-])@(?:"([^"\n]+)"|([^\s"'`<>|]+))""")
 _ESCAPED = re.compile(r"""(?<![\w@.+/\\-])\\(@(?:"[^"\n]+"|[^\s"'`<>|]+))""")
@@ -79,7 +75,7 @@ def expand(text: str, folder: Path | None = None) -> str:
     blocks: dict[str, str] = {}
     for mention in mentions(text, folder):
         if f"\n{mention.name}:\n```" not in text:
-            blocks.setdefault(mention.name, _block(mention.name, read(mention)))
+            blocks.setdefault(mention.name, "\n\n" + block(mention.name, read(mention)))
     if "\\@" in text:
         text = _ESCAPED.sub(lambda m: m[1] if mentions(m[1], folder) else m[0], text)
     return text + "".join(blocks.values())
@@ -97,26 +93,8 @@ def collapse(text: str) -> str:
 
 def read(mention: Mention) -> str:
     """The text of a file. Raises UsageError with the reason why it cannot be put in."""
-    name, way_out = mention.name, f"Write \\@{mention.name} to send the name as text."
-    try:
-        mode = mention.path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise UsageError(f"{name} is a folder: name a file in it. {way_out}")
-        if not stat.S_ISREG(mode):
-            raise UsageError(f"{name} is not a file that can be read as a whole. {way_out}")
-        with mention.path.open("rb") as file:
-            data = file.read(LIMIT_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{name} cannot be read ({error.strerror}). {way_out}") from error
-    if len(data) > LIMIT_BYTES:
-        raise UsageError(f"{name} is over {LIMIT_BYTES // 1_000_000} MB, too long for a message. {way_out}")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\x00"
-    if "\x00" in text:
-        raise UsageError(f"{name} is a binary file: only UTF-8 text can be put in. {way_out}")
-    return text
+    way_out = f"Write \\@{mention.name} to send the name as text."
+    return read_text(mention.path, mention.name, way_out)
 
 
 def describe(text: str, folder: Path | None = None) -> str:
@@ -134,7 +112,7 @@ def describe(text: str, folder: Path | None = None) -> str:
         elif _begins_binary(str(mention.path), info.st_mtime_ns):
             parts.append(f"{mention.name} is a binary file")
         else:
-            parts.append(f"{mention.name} {size_words(info.st_size)}, {_tokens(info.st_size)}")
+            parts.append(weight(mention.name, info.st_size))
     return " · ".join(parts)
 
 
@@ -148,13 +126,6 @@ def _begins_binary(path: str, _written: int) -> bool:
             return b"\x00" in file.read(BINARY_LOOK)
     except OSError:
         return False
-
-
-def size_words(size: int) -> str:
-    """A number of bytes in a few characters: "812 B", "3.1 KB", "2.0 MB"."""
-    if size < 1000:
-        return f"{size} B"
-    return f"{size / 1000:.1f} KB" if size < 999_950 else f"{size / 1_000_000:.1f} MB"
 
 
 def mention_of(path: str) -> str:
@@ -208,7 +179,7 @@ def _detail(path: Path, is_folder: bool) -> str:
 
 
 def _path(name: str, folder: Path | None) -> Path:
-    return (folder or Path()) / Path(os.path.expanduser(name))  # noqa: PTH111 - Path.expanduser raises
+    return (folder or Path()) / Path(expand_user(name))
 
 
 def _is_there(path: Path) -> bool:
@@ -217,20 +188,6 @@ def _is_there(path: Path) -> bool:
     except (OSError, ValueError) as error:
         return isinstance(error, PermissionError)
     return True
-
-
-def _tokens(size: int) -> str:
-    count = max(size // CHARS_A_TOKEN, 1)
-    digits = max(len(str(count)) - 2, 0)
-    return f"about {round(count, -digits):,} token" + ("s" if count != 1 else "")
-
-
-def _block(name: str, text: str) -> str:
-    runs = [len(run) for run in re.findall(r"`{3,}", text)]
-    fence = "`" * (max(runs, default=2) + 1)
-    language = re.sub(r"[^\w+-]", "", Path(name).suffix[1:])
-    body = text if text.endswith("\n") or not text else text + "\n"
-    return f"\n\n{name}:\n{fence}{language}\n{body}{fence}"
 
 
 def _only_blocks(text: str, at: int) -> bool:

@@ -50,6 +50,7 @@ class FakeManager:
     engine: EngineStatus = field(default_factory=lambda: EngineStatus("ready", "Smol"))
     listeners: list[Callable[[ManagerEvent], None]] = field(default_factory=list)
     sent: list[tuple[str, str]] = field(default_factory=list)
+    grammars: list[str] = field(default_factory=list)
     closed: bool = False
     end: asyncio.Future[TurnEnded] | None = None
 
@@ -70,8 +71,9 @@ class FakeManager:
             raise SessionLockedError(f"Session {session_id} is open in another ds4chat: close it there.")
         return Session(session_id)
 
-    def send(self, session_id: str, text: str) -> Message:
+    def send(self, session_id: str, text: str, *, grammar: str = "") -> Message:
         self.sent.append((session_id, text))
+        self.grammars.append(grammar)
         asyncio.get_running_loop().create_task(self._play(session_id))
         return Message(1, None, "user", text)
 

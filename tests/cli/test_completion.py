@@ -150,6 +150,14 @@ class TestOthers:
         assert complete(line, "-m", "gem") == [(r"gemma3\:4b", "Ollama")]
         assert complete(line, "-m", "gemma3:", shell="bash") == [("gemma3:4b", "")]
 
+    @pytest.mark.parametrize("option", ["-f", "--file", "--grammar", "--json-schema"])
+    def test_files_are_left_to_the_shell(self, line: Line, option: str) -> None:
+        assert complete(line, option, "no", shell="bash") == [("no", "")]
+        line.monkeypatch.setenv("COMP_WORDS", f"ds4chat {option} no")
+        line.monkeypatch.setenv("COMP_CWORD", "2")
+        line.monkeypatch.setenv(VARIABLE, "bash_complete")
+        assert line().out == "file,no\n"
+
     def test_themes(self, line: Line) -> None:
         (line.folder / "themes").mkdir()
         (line.folder / "themes/x.toml").write_text('name = "hazel"\nprimary = "#fff"\n')

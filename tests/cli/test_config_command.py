@@ -299,7 +299,7 @@ class TestCheck:
         monkeypatch.setenv("DS4CHAT_CHAT_BELL", "loud")
         monkeypatch.setenv("DS4CHAT_SAMPLING_TEMPERTURE", "1")
         result = line("config", "check")
-        sections = "the sections [model], [sampling], [chat], [kv], [keys]"
+        sections = "the sections [model], [sampling], [chat], [kv], [keys], [[engine]]"
         fault = f"ds4chat: The configuration {path} has a fault: "
         assert result.code == 2 and result.out == ""
         assert result.err.splitlines() == [

@@ -6,13 +6,17 @@ import asyncio
 import io
 import json
 import os
+import re
 import signal
+import typing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ds4chat.errors import EngineError
-from ds4chat.printing import dump_json, print_reply, visible
+from ds4chat.engine.protocol import StopReason
+from ds4chat.errors import Ds4chatError, EngineError, UsageError
+from ds4chat.printing import CUT_OFF, STOP_SIGNALS, dump_json, print_reply, visible
 from ds4chat.sessions.events import (
     EngineChanged,
     EngineNotice,
@@ -78,6 +82,50 @@ def test_stream_json_is_one_object_a_line(line: Line) -> None:
         {"type": "text", "text": "lo"},
         {"type": "done", **RESULT},
     ]
+
+
+def documented(part: str, until: str) -> dict[str, set[str]]:
+    """The tables of a part of the docs: what stands first in a row, and the names in its second cell."""
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    rows = page.split(part)[1].split(until)[0].splitlines()
+    cells = [row.split("|")[1:-1] for row in rows if row.startswith("| `")]
+    return {
+        name: set(re.findall(r"`(\w+)`", cell[1]))
+        for cell in cells
+        for name in re.findall(r"`([\w-]+)`", cell[0])
+    }
+
+
+def test_events_and_keys_are_those_of_the_docs(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kind of event with exactly the keys that stand there, and none besides."""
+    keys = set(documented("**`json`**", "**`stream-json`**"))
+    assert keys == set(RESULT)
+    listed = documented("**`stream-json`**", "```") | {"done": keys}
+    seen: dict[str, set[str]] = {}
+    for script in (
+        [WindowMoved("0000aaaa", 5, 3), *answer("mine")],
+        [*answer("half")[:-1], TurnEnded("0000aaaa", 1, 2, "cut", error="Gone.")],
+    ):
+        monkeypatch.setattr(FakeManager, "script", script)
+        result = line("-p", "x", "--output-format", "stream-json")
+        events = [json.loads(row) for row in result.out.splitlines()]
+        assert events[0]["type"] == "session" and events[-1]["type"] in ("done", "error")
+        seen |= {event["type"]: event.keys() - {"type"} for event in events}
+    del listed["type"]
+    assert seen == listed
+
+
+def test_reasons_to_stop_are_those_of_the_docs() -> None:
+    reasons = documented("**`json`**", "**`stream-json`**")["stop_reason"]
+    assert set(typing.get_args(StopReason)) <= reasons
+
+
+def test_exit_codes_are_those_of_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d, ]+) \|", page.split("## Exit codes")[1].split("## ")[0], re.MULTILINE)
+    codes = {int(code) for row in rows for code in row.split(",")}
+    signals = {128 + number for number in STOP_SIGNALS}
+    assert codes == {0, Ds4chatError.exit_code, UsageError.exit_code, CUT_OFF, *signals}
 
 
 def test_text_is_on_standard_output_before_the_turn_ends() -> None:

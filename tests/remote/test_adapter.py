@@ -355,6 +355,21 @@ async def test_a_server_that_cannot_go_on_is_not_asked_to(server: Scripted) -> N
     )
 
 
+async def test_a_grammar_goes_to_servers_that_take_one(server: Scripted) -> None:
+    server.replies = [says("yes")]
+    async with chatting(server) as chat:
+        failed = await chat.ask(grammar='root ::= "yes"')
+        assert isinstance(failed, Failed) and not failed.passing and server.bodies == []
+        assert failed.message == (
+            "far takes no grammar for its replies: use --engine local, or a server that is llama-server, "
+            "vLLM or SGLang."
+        )
+    server.models = [{"id": "big", "owned_by": "vllm"}]
+    async with chatting(server) as chat:
+        assert isinstance(await chat.ask(grammar='root ::= "yes"'), Done)
+    assert server.bodies[0]["structured_outputs"] == {"grammar": 'root ::= "yes"'}
+
+
 async def test_llama_server_keeps_a_slot_for_each_session(server: Scripted) -> None:
     timings = {"prompt_n": 4, "cache_n": 96, "predicted_n": 1}
     server.paths["/props"] = Answer([json.dumps(PROPS).encode()], kind="application/json")

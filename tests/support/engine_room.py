@@ -47,6 +47,7 @@ class Reply:
     tokens: list[int] = field(default_factory=list)
     done: Done | None = None
     restored: int = 0
+    failure: str = ""
     events: list[Event] = field(default_factory=list)
 
     @property
@@ -134,13 +135,13 @@ class EngineRoom:
         force: bool = False,
         sampling: Sampling = GREEDY,
         store: bool = True,
+        grammar: str = "",
     ) -> Reply:
         """One turn to its end. `stop_after` cancels it once so many tokens were sampled."""
         self._turn += 1
         self._cancel_after, self._sampled = stop_after, 0
-        self.engine.commands.put(
-            Generate(session, self._turn, messages, sampling, max_tokens, continue_reply, cold, force, store)
-        )
+        limits = (sampling, max_tokens, continue_reply, cold, force, store)
+        self.engine.commands.put(Generate(session, self._turn, messages, *limits, grammar))
         reply = Reply()
         while True:
             event = self.events.get(timeout=90)
@@ -154,7 +155,10 @@ class EngineRoom:
                 case Done():
                     reply.done = event
                     return reply
-                case Failed() | ContextFull():
+                case Failed(message=message):
+                    reply.failure = message
+                    return reply
+                case ContextFull():
                     return reply
 
     def prepare(self, messages: list[ChatMessage], *, session: str = "s", prefill: bool = False) -> Prepared:

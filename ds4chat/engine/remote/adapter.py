@@ -39,7 +39,7 @@ from ds4chat.engine.protocol import (
     StopReason,
     Token,
 )
-from ds4chat.engine.remote.server import CONTINUES, Server, ServerError
+from ds4chat.engine.remote.server import CONTINUES, Kind, Server, ServerError
 from ds4chat.engine.remote.stream import Lines, Reply, StreamError, without_thoughts
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,9 @@ MARKERS = 4
 
 BYTES_A_TOKEN = 3.5
 """Before the server has counted anything; less than most texts have, so that the context is rather full too early."""
+
+GRAMMARS: dict[Kind, str] = {"llama-server": "grammar", "vllm": "structured_outputs", "sglang": "ebnf"}
+"""Servers that can hold a reply to a grammar, and the parameter it goes by."""
 
 STOPS: dict[str, StopReason] = {"stop": "stop", "length": "length"}
 
@@ -249,6 +252,12 @@ class Adapter:
             raise ServerError(
                 f"{server.name} cannot go on with a reply that was cut off: have it answer anew, or ask it to go on."
             )
+        if command.grammar and server.kind not in GRAMMARS:
+            raise ServerError(
+                f"{server.name} takes no grammar for its replies: use --engine local, or a server that is "
+                "llama-server, vLLM or SGLang.",
+                400,
+            )
         if not command.force and sum(counts) > FULL * server.n_ctx:
             self._emit(ContextFull(*key, sum(counts), server.n_ctx, counts))
             return
@@ -373,6 +382,9 @@ class Adapter:
             body["cache_prompt"] = True
             if self._server.slots and self._slots_work:
                 body["id_slot"] = 0
+        if command.grammar:
+            name = GRAMMARS[kind]
+            body[name] = {"grammar": command.grammar} if name == "structured_outputs" else command.grammar
         if command.continue_reply and kind in ("vllm", "sglang"):
             body |= {"add_generation_prompt": False, "continue_final_message": True}
         return body

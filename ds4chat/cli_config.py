@@ -107,6 +107,7 @@ def show_command(flags: dict[str, Any], key: str | None, as_json: bool) -> None:
     from ds4chat.config import allowed_values
     from ds4chat.config_environment import variable
     from ds4chat.desk import FileDesk
+    from ds4chat.engine_settings import load_engines
     from ds4chat.key_settings import load_key_settings
     from ds4chat.printing import dump_json, shown
     from ds4chat.ui.desk import ConfigRow
@@ -114,6 +115,12 @@ def show_command(flags: dict[str, Any], key: str | None, as_json: bool) -> None:
     rows = FileDesk(Setup.from_flags(flags), flags).config_rows()
     keys = load_key_settings(_file()).keys
     rows += [ConfigRow("keys", id, text, "config.toml", "names of keys") for id, text in keys.items()]
+    rows += [
+        ConfigRow(
+            "engine", e.name, e.url or e.ssh or " ".join(e.command), "config.toml", "see docs/engines.md"
+        )
+        for e in load_engines(_file())
+    ]
     if key is not None:
         wanted = key.strip().strip("[]").lower()
         rows = [row for row in rows if wanted in (row.section, f"{row.section}.{row.key}", row.key)]

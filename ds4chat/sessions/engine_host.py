@@ -243,6 +243,8 @@ class EngineHost:
         return path.name.removeprefix(PREFIX).removesuffix(".gguf")
 
     def _set(self, status: EngineStatus) -> None:
+        if self.options.elsewhere is not None:
+            status = msgspec.structs.replace(status, place=self.options.elsewhere.name)
         self.status = status
         self._on_status(status)
 

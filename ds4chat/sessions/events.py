@@ -22,6 +22,7 @@ class EngineStatus(msgspec.Struct, frozen=True):
         progress: of the model load, 0 to 1.
         n_ctx: context length in use, tokens; 0 until ready.
         silent: it has said nothing for too long; stopping what it does starts it anew.
+        place: the name of an engine elsewhere, "" for this machine's own.
     """
 
     phase: EnginePhase = "off"
@@ -30,6 +31,7 @@ class EngineStatus(msgspec.Struct, frozen=True):
     n_ctx: int = 0
     message: str = ""
     silent: bool = False
+    place: str = ""
 
 
 class TurnStats(msgspec.Struct, frozen=True):

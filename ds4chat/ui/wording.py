@@ -102,11 +102,18 @@ def engine_words(engine: EngineStatus) -> str:
     if engine.silent:
         return f"{engine.model or 'the engine'} does not answer · Esc starts it anew"
     if engine.phase == "ready":
-        return engine.model or "ready"
+        name = engine.model or "ready"
+        return f"{name} at {engine.place}" if engine.place else name
     name = engine.model or "model"
     if engine.phase == "loading":
-        return f"loading {name} {100 * engine.progress:.0f}%"
-    return f"starting {name}" if engine.phase == "starting" else "engine off"
+        return (
+            f"connecting to {engine.place}"
+            if engine.place
+            else f"loading {name} {100 * engine.progress:.0f}%"
+        )
+    if engine.phase == "starting":
+        return f"connecting to {engine.place}" if engine.place else f"starting {name}"
+    return "engine off"
 
 
 def context_words(tokens: int, n_ctx: int) -> str:

@@ -150,3 +150,9 @@ def test_a_key_stands_in_none_of_what_is_shown(tmp_path: Path) -> None:
     for command in (("config", "show"), ("config", "check"), ("doctor",)):
         done = program.run(*command)
         assert "secret" not in done.stdout + done.stderr
+    shown = program.run("config", "show", "engine").stdout
+    assert [line.split() for line in shown.splitlines()] == [
+        ["engine.work", "https://llm.example.org/v1", "config.toml"],
+        ["engine.attic", "me@attic", "config.toml"],
+        ["engine.box", "box", "run", "ds4chat", "engine", "config.toml"],
+    ]

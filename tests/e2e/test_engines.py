@@ -148,6 +148,7 @@ def test_a_server_killed_in_the_middle_of_a_reply_and_stopping(program: Reaching
     try:
         with Terminal(program, "--engine", server.url) as terminal:
             terminal.until("Enter sends")
+            terminal.until(rf"SmolLM2.* at 127\.0\.0\.1:{server.port}")
             terminal.send_message(LONG)
             terminal.until(STREAMS)
             terminal.type(ESCAPE)

@@ -62,7 +62,7 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message as the chat template sees it.
 
     Attributes:
-        role: "system", "user" or "assistant".
+        role: "system", "user", "assistant", or "tool": what a call came to.
         text: the content. Nothing in it is ever read as a control token.
         tokens: the ids a reply was sampled with by the loaded model; empty when unknown, then the text is tokenized.
     """
@@ -111,6 +111,8 @@ class Generate(msgspec.Struct, tag="generate", frozen=True, omit_defaults=True):
         cold: no prompt of this session of at least `min_tokens` was prefilled before.
         force: go ahead even past 85% of the context (nothing more can fall out).
         store: False: nothing that is computed for this turn reaches the disk, now or later.
+        tools: declarations for the template, a JSON list; "" for none. They are part of the prompt: the same bytes
+            each turn, or all of it is computed anew.
     """
 
     session: str
@@ -122,6 +124,7 @@ class Generate(msgspec.Struct, tag="generate", frozen=True, omit_defaults=True):
     cold: bool = False
     force: bool = False
     store: bool = True
+    tools: str = ""
 
 
 class Prepare(msgspec.Struct, tag="prepare", frozen=True, omit_defaults=True):
@@ -131,7 +134,7 @@ class Prepare(msgspec.Struct, tag="prepare", frozen=True, omit_defaults=True):
     Attributes:
         prefill: also compute what no checkpoint holds; else only restore.
         force: see `Generate`; what does not fit then is left for the turn itself to refuse.
-        store: see `Generate`.
+        store, tools: see `Generate`.
     """
 
     session: str
@@ -140,6 +143,7 @@ class Prepare(msgspec.Struct, tag="prepare", frozen=True, omit_defaults=True):
     prefill: bool = False
     force: bool = False
     store: bool = True
+    tools: str = ""
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):
@@ -184,6 +188,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
         n_ctx: context length in use, tokens.    n_ctx_train: what the model was trained with, tokens.
         fingerprint: hex of the exact weights; token ids are only valid under the same one.
         kv_bytes_per_token: of one token's KV rows, 0 where there are none.
+        tools: the model's chat template tells it of tools, and of what their calls came to.
     """
 
     name: str
@@ -194,6 +199,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     memory: MemoryKind
     fingerprint: str
     kv_bytes_per_token: int
+    tools: bool = False
 
 
 class LoadFailed(msgspec.Struct, tag="load_failed", frozen=True):

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Role = Literal["user", "assistant"]
+Role = Literal["user", "assistant", "tool"]
+"""A "tool" message says what one call of the reply above it came to."""
 
 MessageState = Literal["complete", "queued", "streaming", "stopped", "cut", "length", "failed"]
 """complete: whole. queued: a user's message that waits for the engine. streaming: a reply that grows.
@@ -40,7 +41,8 @@ class Message:
         tokens: ids a reply was sampled with, valid under `fingerprint` alone; text does not give them back.
         fingerprint: of the weights that wrote the reply, "" for a user's message.
         created: seconds since the epoch.
-        stats: the measures of the turn (`events.TurnStats` as a dict), empty for a user's message.
+        stats: the measures of the turn (`events.TurnStats` as a dict), empty for a user's message; of a tool's, which
+            call it answers: `tool`, `call` (its id) and `outcome`.
         hidden: its turn was deleted, which can be undone: neither shown nor given to the model.
     """
 
@@ -195,6 +197,16 @@ class SessionInfo:
     tags: tuple[str, ...] = ()
     stored_tokens: int = 0
     stored_bytes: int = 0
+
+
+def called(message: Message) -> str:
+    """The name of the tool whose result a message is, "" for any other message or an unknown one."""
+    return clean_title(str(message.stats.get("tool", ""))) if message.role == "tool" else ""
+
+
+def outcome(message: Message) -> str:
+    """How a call ended: "ran", "refused", "failed" or "stopped"; "" for what is no result."""
+    return str(message.stats.get("outcome", "ran")) if message.role == "tool" else ""
 
 
 def clean_text(text: str) -> str:

@@ -32,6 +32,7 @@ from ds4chat.engine.protocol import (
 )
 from ds4chat.sessions import engine_host
 from ds4chat.sessions.manager import EngineOptions, SessionManager
+from ds4chat.tools.options import ToolOptions
 from tests.support.manager_room import GREEDY, ManagerRoom
 
 MARKERS = 4
@@ -43,12 +44,14 @@ class Script:
 
     Attributes:
         replies: texts of the next replies, in order; without one it says "so be it".
+        tools: the model's template has a place for tools.
         hold: turns wait in the middle of their reply for `go_on`.
     """
 
     def __init__(self) -> None:
         self.replies: list[str] = []
         self.hold = False
+        self.tools = True
         self.commands: list[Command] = []
         self.clients: list[ScriptedClient] = []
 
@@ -126,7 +129,7 @@ class ScriptedClient:
             case Load():
                 self._n_ctx = command.n_ctx or 4096
                 name = Path(command.model_path).stem
-                self._say(Loaded(name, command.model_path, "test", self._n_ctx, 8192, "dense", name, 1000))
+                self._say(Loaded(name, command.model_path, "test", self._n_ctx, 8192, "dense", name, 1000, self.script.tools))
             case Prepare():
                 counts = _counts(command.messages)
                 n, ids = sum(counts), (command.session, command.turn)
@@ -182,6 +185,7 @@ async def scripted_room(
     save: bool = True,
     start: bool = True,
     pinned: bool = False,
+    tools: ToolOptions | None = None,
 ) -> AsyncIterator[tuple[ManagerRoom, Script]]:
     """A manager over `home` with a scripted engine."""
     script = Script()
@@ -191,7 +195,7 @@ async def scripted_room(
     model = home / "scripted.gguf"
     model.touch()
     options = EngineOptions(model, n_ctx=n_ctx, pinned=pinned)
-    manager = SessionManager(home, options, GREEDY, system=system, save=save)
+    manager = SessionManager(home, options, GREEDY, system=system, save=save, tools=tools)
     room = ManagerRoom(manager)
     try:
         if start:

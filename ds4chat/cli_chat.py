@@ -45,6 +45,7 @@ def chat(flags: dict[str, Any]) -> int:
             output_format=flags["output_format"] or "text",
             out=sys.stdout,
             err=sys.stderr,
+            allow_tools=flags["allow_tools"],
         )
     if plain:
         return _plain(flags, setup, manager, session_id, greeting)
@@ -80,6 +81,8 @@ def _check_together(flags: dict[str, Any]) -> None:
         raise UsageError(
             "--plain is a chat of its own: leave it out, or leave out --print and --output-format."
         )
+    if flags["allow_tools"] and flags["plain"]:
+        raise UsageError("--allow-tool is for --print: in a chat you are asked about each call.")
     if flags["plain"] and flags["resume"] == "":
         raise UsageError(
             "--resume without an ID opens a picker, which --plain has not: give the ID, or type /open."
@@ -114,6 +117,8 @@ def _prompt(flags: dict[str, Any]) -> str | None:
     if prompt is None and screen:
         if flags["output_format"] is not None:
             raise UsageError("--output-format is for --print: give a prompt with -p.")
+        if flags["allow_tools"]:
+            raise UsageError("--allow-tool is for --print: in a chat you are asked about each call.")
         return None
     if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
         prompt = sys.stdin.buffer.read().decode("utf-8", "replace")

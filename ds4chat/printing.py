@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal, TextIO
 
 import msgspec
@@ -26,13 +27,16 @@ from ds4chat.sessions.events import (
     EngineChanged,
     EngineNotice,
     ManagerEvent,
+    MessageAdded,
     PromptProgress,
     TextStreamed,
+    ToolAsked,
     TurnEnded,
     TurnStarted,
     WindowMoved,
 )
 from ds4chat.sessions.manager import SessionManager
+from ds4chat.sessions.session import called, outcome
 
 OutputFormat = Literal["text", "json", "stream-json"]
 
@@ -62,8 +66,12 @@ def print_reply(
     output_format: OutputFormat,
     out: TextIO,
     err: TextIO,
+    allow_tools: Collection[str] = (),
 ) -> int:
     """Ask `prompt` in a session (None: a new one), print the answer, close the manager.
+
+    Args:
+        allow_tools: names of the tools that run when the model calls them; all others are refused.
 
     Returns:
         The exit code: 0, or 130 when Ctrl+C stopped the answer (what came of it is printed and kept); 143 and 129
@@ -73,7 +81,7 @@ def print_reply(
         EngineError: the engine could not answer.
         BrokenPipeError: nobody reads `out` any more; the answer was stopped.
     """
-    printer = _Printer(manager, output_format, out, err)
+    printer = _Printer(manager, output_format, out, err, allow_tools)
     try:
         return asyncio.run(printer.run(prompt, session_id))
     except asyncio.CancelledError:  # a signal came while the manager was being closed
@@ -82,9 +90,15 @@ def print_reply(
 
 class _Printer:
     def __init__(
-        self, manager: SessionManager, output_format: OutputFormat, out: TextIO, err: TextIO
+        self,
+        manager: SessionManager,
+        output_format: OutputFormat,
+        out: TextIO,
+        err: TextIO,
+        allow_tools: Collection[str] = (),
     ) -> None:
         self._manager = manager
+        self._allow_tools = allow_tools
         self._format = output_format
         self._out = out
         self._err = err
@@ -174,6 +188,11 @@ class _Printer:
                 self._line({"type": "window", "turns": turns})
             case TurnStarted(session_id, _, reply_id) if session_id == self._session_id:
                 self._reply_id = reply_id
+                self._next_reply()
+            case ToolAsked() if event.session_id == self._session_id:
+                self._asked(event)
+            case MessageAdded(session_id, message_id) if session_id == self._session_id:
+                self._result(message_id)
             case ContextRestored(session_id, tokens, ms) if session_id == self._session_id:
                 self._line({"type": "restored", "tokens": tokens, "ms": round(ms, 3)})
             case PromptProgress(session_id, done, total) if session_id == self._session_id:
@@ -185,6 +204,28 @@ class _Printer:
                     self._write(self._safe(text))
             case _:
                 pass
+
+    def _next_reply(self) -> None:
+        """A reply behind the results of calls: the text of the last one is the answer."""
+        if self._text:
+            if self._format == "text":
+                self._write("" if "".join(self._text).endswith("\n") else "\n")
+            self._text.clear()
+
+    def _asked(self, asked: ToolAsked) -> None:
+        allowed = asked.name in self._allow_tools
+        if not allowed:
+            hint = f"--allow-tool {shlex.quote(asked.name)} lets it run"
+            self._notice(f"The call of the tool {asked.name} was refused: {hint}.")
+        call = {"type": "tool_call", "call": asked.call, "name": asked.name, "allowed": allowed}
+        self._line({**call, "arguments": json.loads(asked.arguments)})
+        self._manager.answer_tool(asked.session_id, "once" if allowed else "refuse")
+
+    def _result(self, message_id: int) -> None:
+        message = self._manager.open_session(self._session_id).messages[message_id]
+        if message.role == "tool":
+            told = {"name": called(message), "outcome": outcome(message), "text": message.text}
+            self._line({"type": "tool_result", "call": str(message.stats.get("call", "")), **told})
 
     def _finish(self, ended: TurnEnded) -> None:
         text = "".join(self._text)

@@ -7,6 +7,7 @@ declarations have the same bytes as long as the tools are the same.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import logging
 from collections.abc import Callable
@@ -49,13 +50,14 @@ class Toolbox:
         if not self._options.servers:
             return
         try:
-            from ds4chat.tools.mcp_server import McpServer
+            # The SDK takes a second or more to import: the screen goes on meanwhile.
+            module = await asyncio.to_thread(importlib.import_module, "ds4chat.tools.mcp_server")
         except ImportError:
             self._say(
                 "The tools of MCP servers need the package mcp: install it with `pip install 'ds4chat[tools]'`."
             )
             return
-        servers = [McpServer(server, self._options.log_dir) for server in self._options.servers]
+        servers = [module.McpServer(server, self._options.log_dir) for server in self._options.servers]
         self._servers = servers
         started = await asyncio.gather(*(self._start(server) for server in servers))
         for tools in started:

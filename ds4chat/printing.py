@@ -36,7 +36,7 @@ from ds4chat.sessions.events import (
     WindowMoved,
 )
 from ds4chat.sessions.manager import SessionManager
-from ds4chat.sessions.session import called, outcome
+from ds4chat.sessions.session import Session, called, outcome
 
 OutputFormat = Literal["text", "json", "stream-json"]
 
@@ -103,6 +103,7 @@ class _Printer:
         self._out = out
         self._err = err
         self._safe: Callable[[str], str] = visible if out.isatty() else str
+        self._session: Session | None = None
         self._session_id = ""
         self._reply_id: int | None = None
         self._text: list[str] = []
@@ -123,7 +124,7 @@ class _Printer:
         try:
             # Opened before the engine starts, so that a session that is locked or gone is told at once.
             session = manager.new_session() if session_id is None else manager.open_session(session_id)
-            self._session_id = session.id
+            self._session, self._session_id = session, session.id
             await manager.start_engine()
             manager.send(session.id, prompt)
             self._line({"type": "session", "session": session.id})
@@ -222,8 +223,8 @@ class _Printer:
         self._manager.answer_tool(asked.session_id, "once" if allowed else "refuse")
 
     def _result(self, message_id: int) -> None:
-        message = self._manager.open_session(self._session_id).messages[message_id]
-        if message.role == "tool":
+        message = self._session.messages.get(message_id) if self._session is not None else None
+        if message is not None and message.role == "tool":
             told = {"name": called(message), "outcome": outcome(message), "text": message.text}
             self._line({"type": "tool_result", "call": str(message.stats.get("call", "")), **told})
 

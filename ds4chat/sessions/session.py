@@ -204,6 +204,14 @@ def called(message: Message) -> str:
     return clean_title(str(message.stats.get("tool", ""))) if message.role == "tool" else ""
 
 
+def speaker(message: Message, you: str = "You", reply: str = "Reply") -> str:
+    """Who says a message, for a line above it."""
+    if message.role == "tool":
+        how = outcome(message)
+        return f"Tool {called(message)}".strip() + (f" ({how})" if how != "ran" else "")
+    return you if message.role == "user" else message.model or reply
+
+
 def outcome(message: Message) -> str:
     """How a call ended: "ran", "refused", "failed" or "stopped"; "" for what is no result."""
     return str(message.stats.get("outcome", "ran")) if message.role == "tool" else ""

@@ -175,6 +175,19 @@ def _counts(messages: list[ChatMessage]) -> list[int]:
     return [len(message.text.split()) + MARKERS for message in messages]
 
 
+def scripted_manager(
+    monkeypatch: pytest.MonkeyPatch, home: Path, tools: ToolOptions | None = None
+) -> tuple[SessionManager, Script]:
+    """A manager over `home` with a scripted engine, not started."""
+    script = Script()
+    monkeypatch.setattr(ScriptedClient, "script", script, raising=False)
+    monkeypatch.setattr(engine_host, "EngineClient", ScriptedClient)
+    home.mkdir(exist_ok=True)
+    (home / "scripted.gguf").touch()
+    options = EngineOptions(home / "scripted.gguf", n_ctx=1000)
+    return SessionManager(home, options, GREEDY, tools=tools), script
+
+
 @asynccontextmanager
 async def scripted_room(
     monkeypatch: pytest.MonkeyPatch,

@@ -63,7 +63,9 @@ def servers_of(tree: dict[str, Any], path: Path) -> tuple[McpSettings, ...]:
     try:
         servers = msgspec.convert({"mcp": tree.get("mcp", [])}, _Servers).mcp
     except msgspec.ValidationError as error:
-        raise UsageError(f"The configuration {path} has a fault: {explain(error, allowed_servers())}.") from None
+        raise UsageError(
+            f"The configuration {path} has a fault: {explain(error, allowed_servers())}."
+        ) from None
     names = [server.name for server in servers]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

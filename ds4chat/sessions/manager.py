@@ -60,7 +60,9 @@ class SessionManager:
             on_unsaved=self._say_unsaved,
         )
         memo = data_dir / "engine.json"
-        self._conductor = Conductor(self._shelf, options, sampling, max_tokens, self._emit, memo, tools or ToolOptions())
+        self._conductor = Conductor(
+            self._shelf, options, sampling, max_tokens, self._emit, memo, tools or ToolOptions()
+        )
         self._branches = Branches(self._shelf, self._conductor, self._emit)
 
     # ---- listeners and engine ----
@@ -310,7 +312,9 @@ class SessionManager:
 
     def has_tools_on(self, session_id: str) -> bool:
         """Whether the session's model is told of the tools."""
-        return self._conductor.tooling.is_on(self._shelf.get(session_id) or self._shelf.db.load_session(session_id))
+        return self._conductor.tooling.is_on(
+            self._shelf.get(session_id) or self._shelf.db.load_session(session_id)
+        )
 
     def set_tools(self, session_id: str, on: bool) -> None:
         """Switch the tools of a session on or off. Its next turn computes all of the window anew."""

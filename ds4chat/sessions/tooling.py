@@ -132,7 +132,9 @@ class Tooling:
     def _say_none(self, session: Session, loaded: Loaded) -> None:
         if (session.id, loaded.name) not in self._told:
             self._told.add((session.id, loaded.name))
-            text = f"The chat template of {loaded.name} has no place for tools: this chat goes on without them."
+            text = (
+                f"The chat template of {loaded.name} has no place for tools: this chat goes on without them."
+            )
             self._emit(ev.EngineNotice(text, session.id))
 
     def _start(self) -> None:
@@ -232,7 +234,9 @@ class Tooling:
         sentence = ""
         if error is not None:
             log.error("the calls of session %s: %s", session.id, type(error).__name__)
-            sentence = str(error) if isinstance(error, DatabaseError) else "The calls of tools failed: send again."
+            sentence = (
+                str(error) if isinstance(error, DatabaseError) else "The calls of tools failed: send again."
+            )
         state = "failed" if error is not None else "stopped"
         end = ev.TurnEnded(session.id, work.reply.parent_id or 0, work.reply.id, state, error=sentence)
         self._emit(end)
@@ -251,9 +255,7 @@ class Tooling:
             return "failed", Result(BAD_ARGUMENTS, failed=True)
         if call.name not in self._always.get(session.id, ()):
             work.answer = asyncio.get_running_loop().create_future()
-            work.asked = ev.ToolAsked(
-                session.id, work.reply.id, call.id, call.name, tool.where, call.shown
-            )
+            work.asked = ev.ToolAsked(session.id, work.reply.id, call.id, call.name, tool.where, call.shown)
             self._emit(work.asked)
             answer = await work.answer
             work.asked = work.answer = None

@@ -87,7 +87,9 @@ class McpServer:
                 errors = stack.enter_context(self._errors())
                 program, *arguments = self._server.command
                 if shutil.which(program) is None:
-                    raise ToolError(f"The MCP server {self.name} cannot start: there is no program {program}.")
+                    raise ToolError(
+                        f"The MCP server {self.name} cannot start: there is no program {program}."
+                    )
                 parameters = StdioServerParameters(
                     command=program,
                     args=arguments,
@@ -127,8 +129,8 @@ class McpServer:
             with suppress(OSError):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
                 self._log_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                return open(os.open(self._log_path, flags, 0o600), "w", encoding="utf-8")  # noqa: PTH123, SIM115
-        return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+                return open(os.open(self._log_path, flags, 0o600), "w", encoding="utf-8")  # noqa: PTH123
+        return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
 
     async def _list(self, session: ClientSession) -> list[Tool]:
         found: list[Any] = []
@@ -143,9 +145,13 @@ class McpServer:
         for described in sorted(found, key=lambda item: str(item.get("name"))):
             schema = clean_schema(described.get("inputSchema"))
             if schema is None:
-                log.warning("a tool of %s is left out: its arguments are described at too great length", self.name)
+                log.warning(
+                    "a tool of %s is left out: its arguments are described at too great length", self.name
+                )
                 continue
-            tools.append(self._tool(str(described["name"]), clean_description(described.get("description")), schema))
+            tools.append(
+                self._tool(str(described["name"]), clean_description(described.get("description")), schema)
+            )
         return tools
 
     def _tool(self, own_name: str, description: str, schema: dict[str, Any]) -> Tool:

@@ -67,9 +67,9 @@ def clean(text: str) -> str:
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Co", "Cs")).translate(
-        _DIRECTIONS
-    )
+    return "".join(
+        c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Co", "Cs")
+    ).translate(_DIRECTIONS)
 
 
 _DIRECTIONS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029], None)

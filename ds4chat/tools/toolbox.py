@@ -70,7 +70,9 @@ class Toolbox:
             async with asyncio.timeout(START_SECONDS):
                 return await server.start()
         except TimeoutError:
-            self._say(f"The MCP server {server.name} did not start within {START_SECONDS:g} seconds{server.log}.")
+            self._say(
+                f"The MCP server {server.name} did not start within {START_SECONDS:g} seconds{server.log}."
+            )
         except ToolError as error:
             self._say(str(error))
         server.end()

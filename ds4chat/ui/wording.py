@@ -57,6 +57,14 @@ def duration(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
 
 
+def result_words(text: str) -> str:
+    """How much a tool said: "empty", "12 characters", "3 lines, 1,204 characters"."""
+    if not text:
+        return "empty"
+    lines, many = text.count("\n") + 1, f"{len(text):,} character{'s' * (len(text) != 1)}"
+    return many if lines == 1 else f"{lines:,} lines, {many}"
+
+
 def tools_line(on: bool) -> str:
     """How it stands with the tools of a chat, and what changes that."""
     if on:

@@ -50,7 +50,9 @@ def test_an_allowed_tool_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_any_other_is_refused_with_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     out, err = printed(monkeypatch, tmp_path, "text", "time")
     assert out.endswith("It is 42.\n")
-    assert err == "ds4chat: The call of the tool calculator was refused: --allow-tool calculator lets it run.\n"
+    assert (
+        err == "ds4chat: The call of the tool calculator was refused: --allow-tool calculator lets it run.\n"
+    )
 
 
 def test_json_has_the_last_reply_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -73,7 +75,9 @@ def test_allow_tool_is_for_print(line: Line) -> None:
     assert result.code == 2 and "--allow-tool is for --print" in result.err
 
 
-@pytest.mark.parametrize(("word", "said"), [("y", "42"), ("n", "refused"), ("", "refused"), ("what?", "refused")])
+@pytest.mark.parametrize(
+    ("word", "said"), [("y", "42"), ("n", "refused"), ("", "refused"), ("what?", "refused")]
+)
 async def test_the_line_mode_asks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, word: str, said: str
 ) -> None:

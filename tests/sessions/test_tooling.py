@@ -97,7 +97,15 @@ async def test_allowed_for_the_session_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async with scripted_room(monkeypatch, tmp_path, tools=ON) as (room, script):
-        script.replies = [call("1+1"), call("2+2"), "Done.", call("3+3"), call("", "time"), "Later.", call("4+4")]
+        script.replies = [
+            call("1+1"),
+            call("2+2"),
+            "Done.",
+            call("3+3"),
+            call("", "time"),
+            "Later.",
+            call("4+4"),
+        ]
         session = room.manager.new_session()
         room.manager.send(session.id, "Calculate.")
         await asked(room)
@@ -287,7 +295,9 @@ async def test_nothing_runs_by_itself_after_a_quit_in_the_middle(
         assert session.path()[-1].text == "so be it"
 
 
-async def test_a_chat_keeps_its_tools_and_can_do_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_chat_keeps_its_tools_and_can_do_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     async with scripted_room(monkeypatch, tmp_path, tools=ON) as (room, script):
         session = room.manager.new_session()
         await room.ask(session.id, "Hello.")

@@ -129,7 +129,19 @@ class ScriptedClient:
             case Load():
                 self._n_ctx = command.n_ctx or 4096
                 name = Path(command.model_path).stem
-                self._say(Loaded(name, command.model_path, "test", self._n_ctx, 8192, "dense", name, 1000, self.script.tools))
+                self._say(
+                    Loaded(
+                        name,
+                        command.model_path,
+                        "test",
+                        self._n_ctx,
+                        8192,
+                        "dense",
+                        name,
+                        1000,
+                        self.script.tools,
+                    )
+                )
             case Prepare():
                 counts = _counts(command.messages)
                 n, ids = sum(counts), (command.session, command.turn)

@@ -1,7 +1,7 @@
 """One MCP server over its standard input and output, by the official SDK; imported only when a server is configured.
 
-Promises: the task that opened a server's streams also closes them, as the SDK wants it; what a server writes on standard
-error goes to a file of its own; nothing of what is called with what reaches the log of the program.
+Promises: the task that opened a server's streams also closes them, as the SDK wants it; what a server writes on
+standard error goes to a file of its own; nothing of what is called with what reaches the log of the program.
 """
 
 from __future__ import annotations

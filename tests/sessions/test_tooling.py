@@ -22,7 +22,8 @@ ON = ToolOptions(enabled=True, builtin=("calculator", "time"))
 
 
 def call(expression: str = "6*7", name: str = "calculator") -> str:
-    return f'I work it out. <tool_call>\n{{"name": "{name}",  "arguments": {{"expression": "{expression}"}}}}\n</tool_call>'
+    body = f'{{"name": "{name}",  "arguments": {{"expression": "{expression}"}}}}'
+    return f"I work it out. <tool_call>\n{body}\n</tool_call>"
 
 
 def roles(session: Session) -> list[str]:

@@ -15,7 +15,9 @@ from tests.support.tiny_models import write_tiny_model
 from tests.support.tool_template import TOOL_TEMPLATE
 
 SERVER = Path(__file__).parent.parent / "support" / "mcp_sdk_server.py"
-CALL = 'Let me see. <tool_call>\n{"name":  "shelf_count_books", "arguments":{"author" : "Éluard", "room": 3}}\n</tool_call>'
+BODY = '{"name":  "shelf_count_books", "arguments":{"author" : "Éluard", "room": 3}}'
+ANEW = '{"arguments": {"room": 3, "author": "\\u00c9luard"}, "name": "shelf_count_books"}'
+CALL = f"Let me see. <tool_call>\n{BODY}\n</tool_call>"
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ async def test_a_call_reaches_a_real_server_and_the_chat_replays_byte_for_byte(
         room.manager.answer_tool(session.id, "once")
         end = await room.manager.wait_turn(session.id)
         assert end.error == "" and end.state == "complete"
-        question, call, result, reply = session.path()
+        _question, call, result, reply = session.path()
         assert call.text == CALL and result.text == "6 books of Éluard in room 3 (oak)"
         assert reply.text == "There are six of them."
         # The second reply began where the first one ended: only the result was computed.
@@ -63,7 +65,7 @@ async def test_a_call_reaches_a_real_server_and_the_chat_replays_byte_for_byte(
         assert room.of(ContextRestored)[0].tokens == end.stats.cached_tokens
         whole = end.stats.prompt_tokens + end.stats.generated_tokens
     # Without the ids, and the call written anew as another program would: the trailer has the words.
-    anew = 'Let me see. <tool_call>{"arguments": {"room": 3, "author": "\\u00c9luard"}, "name": "shelf_count_books"}</tool_call>'
+    anew = f"Let me see. <tool_call>{ANEW}</tool_call>"
     with Database(home / "sessions.db") as database:
         database.update_reply(call.id, anew, [], "complete")
     async with forced_room(monkeypatch, model, home, shelf(tmp_path)) as (room, forced):

@@ -257,11 +257,16 @@ def _faults_of(tree: dict[str, Any]) -> list[str]:
     import msgspec
 
     from ds4chat.config import Config, allowed_values
+    from ds4chat.tool_settings import server_fault
     from ds4chat.validation import explain
 
     allowed, found = allowed_values(), []
     structs = typing.get_type_hints(Config)
+    if fault := server_fault(tree):
+        found.append(fault)
     for section, table in tree.items():
+        if section == "mcp":
+            continue
         keys = table if section in structs and isinstance(table, dict) else {None: table}
         for key, value in keys.items():
             part = {section: value if key is None else {key: value}}

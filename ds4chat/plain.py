@@ -260,9 +260,9 @@ class PlainChat(PlainCommands):
             case ToolRunning(session_id, name=name) if session_id == current:
                 self.line(f"({name} is running)")
             case MessageAdded(session_id, message_id) if session_id == current:
-                message = self.session.messages[message_id]
-                if message.role == "tool":
-                    self.line(f"{speaker(message)}: {message.text}")
+                result = self.session.messages[message_id]
+                if result.role == "tool":
+                    self.line(f"{speaker(result)}: {result.text}")
             case TurnEnded(session_id, _, _, state, _, error) if session_id == current:
                 self._fresh_line()
                 self._streaming = 0

@@ -58,21 +58,27 @@ class _Servers(msgspec.Struct):
 
 def servers_of(tree: dict[str, Any], path: Path) -> tuple[McpSettings, ...]:
     """The servers of the values of config.toml. Raises UsageError naming the file, the key and what is allowed."""
+    fault = server_fault(tree)
+    if fault:
+        raise UsageError(f"The configuration {path} has a fault: {fault}.")
+    return msgspec.convert({"mcp": tree.get("mcp", [])}, _Servers).mcp
+
+
+def server_fault(tree: dict[str, Any]) -> str:
+    """What is wrong with the servers, "" for nothing."""
     from ds4chat.validation import explain
 
     try:
         servers = msgspec.convert({"mcp": tree.get("mcp", [])}, _Servers).mcp
     except msgspec.ValidationError as error:
-        raise UsageError(
-            f"The configuration {path} has a fault: {explain(error, allowed_servers())}."
-        ) from None
+        return explain(error, allowed_servers())
+    except RecursionError:
+        return "mcp is nested too deeply"
     names = [server.name for server in servers]
     twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(
-            f"The configuration {path} has a fault: two servers under [[mcp]] have the name {twice}: give each its own."
-        )
-    return servers
+    return (
+        "" if twice is None else f"two servers under [[mcp]] are called {twice}, and each needs its own name"
+    )
 
 
 def tool_options(settings: ToolSettings, where: paths.Paths, *, on: bool = False) -> ToolOptions:

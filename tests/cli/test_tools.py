@@ -14,6 +14,7 @@ from ds4chat.sessions.database import Database
 from ds4chat.tools.options import ToolOptions
 from tests.cli.conftest import Line
 from tests.cli.test_plain import Reader
+from tests.interchange.test_tool_messages import chat
 from tests.support.scripted_engine import scripted_manager
 
 ON = ToolOptions(enabled=True, builtin=("calculator",))
@@ -107,3 +108,13 @@ async def test_tools_are_listed_and_switched(monkeypatch: pytest.MonkeyPatch, tm
     text = out.getvalue()
     assert "calculator (built in): Works out" in text and "Tools are on in this chat" in text
     assert 'Say on or off, or nothing, and not "maybe".' in text
+
+
+def test_show_names_the_tool(line: Line) -> None:
+    line.database.parent.mkdir(parents=True, exist_ok=True)
+    with Database(line.database) as database:
+        database.create_session(chat())
+    out = line("show", "0000aaaa").out
+    assert "Tool calc:\nforty-two <b>" in out and "It is 42." in out
+    found = line("search", "forty-two").out
+    assert "tool: forty-two" in found

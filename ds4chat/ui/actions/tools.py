@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ds4chat.sessions.events import ToolAsked
 from ds4chat.ui.screens.viewing import ViewingScreen
 
 if TYPE_CHECKING:
+    from ds4chat.sessions.tooling import Answer
     from ds4chat.ui.screens.tool_question import ToolQuestion
 
 
@@ -43,8 +44,8 @@ class ToolActions(ViewingScreen):
 
     def _answered(self, answer: str | None) -> None:
         asked, self._asked, self._question = self._asked, None, None
-        if asked is not None and answer in ("once", "session", "refuse"):
-            self.manager.answer_tool(asked.session_id, answer)
+        if asked is not None and answer:
+            self.manager.answer_tool(asked.session_id, cast("Answer", answer))
 
     def _tool_asked(self, asked: ToolAsked) -> None:
         """A call waits for the user's word: tell it when nobody looks."""

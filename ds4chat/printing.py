@@ -43,6 +43,9 @@ OutputFormat = Literal["text", "json", "stream-json"]
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Each stops the reply, which is kept, and gives the exit code a shell reports for it: 128 and its number."""
 
+CALL_MARKS = ("<tool_call>", "<function_call>", "[TOOL_CALLS]")
+"""What a call in a reply begins with."""
+
 FAILURE_GRACE_SECONDS = 1.0
 """How long a turn may take to end by itself after the engine was reported as failed."""
 
@@ -88,6 +91,29 @@ def print_reply(
         return printer.exit_code
 
 
+class _CallFilter:
+    """Holds a call back that a reply may be making: it is no part of the answer when a tool is asked."""
+
+    def __init__(self) -> None:
+        self.held = ""
+
+    def passed(self, text: str) -> str:
+        """The text, and what was held before, as far as no call begins in it."""
+        whole = self.held + text
+        at = min((i for mark in CALL_MARKS if (i := _begins(whole, mark)) >= 0), default=len(whole))
+        self.held = whole[at:]
+        return whole[:at]
+
+
+def _begins(text: str, mark: str) -> int:
+    """Where a mark begins in a text, be it only the first part of it at the end; -1 for nowhere."""
+    at = text.find(mark)
+    if at >= 0:
+        return at
+    parts = (length for length in range(min(len(mark), len(text)), 0, -1) if text.endswith(mark[:length]))
+    return len(text) - next(parts, len(text) + 1)
+
+
 class _Printer:
     def __init__(
         self,
@@ -107,6 +133,9 @@ class _Printer:
         self._session_id = ""
         self._reply_id: int | None = None
         self._text: list[str] = []
+        self._calls = _CallFilter()
+        self._last = ""
+        """The last character of the answer so far."""
         self._stopped_by = 0
         self._over = False
         """The answer is out; what storing its end has to say still counts."""
@@ -202,16 +231,25 @@ class _Printer:
                 self._text.append(text)
                 self._line({"type": "text", "text": text})
                 if self._format == "text":
-                    self._write(self._safe(text))
+                    self._say(self._calls.passed(text))
             case _:
                 pass
 
     def _next_reply(self) -> None:
         """A reply behind the results of calls: the text of the last one is the answer."""
-        if self._text:
-            if self._format == "text":
-                self._write("" if "".join(self._text).endswith("\n") else "\n")
-            self._text.clear()
+        self._calls = _CallFilter()
+        self._end_line()
+        self._text.clear()
+
+    def _say(self, text: str) -> None:
+        """A part of the answer."""
+        self._write(self._safe(text))
+        self._last = text[-1:] or self._last
+
+    def _end_line(self) -> None:
+        if self._format == "text" and self._last not in ("", "\n"):
+            self._write("\n")
+            self._last = "\n"
 
     def _asked(self, asked: ToolAsked) -> None:
         allowed = asked.name in self._allow_tools
@@ -231,8 +269,8 @@ class _Printer:
     def _finish(self, ended: TurnEnded) -> None:
         text = "".join(self._text)
         if self._format == "text":
-            if text and not text.endswith("\n"):
-                self._write("\n")
+            self._say(self._calls.held)
+            self._end_line()
             return
         if ended.error:
             self._line({"type": "error", "message": ended.error})

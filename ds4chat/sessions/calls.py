@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ds4chat.engine.tool_calls import blocks, call_id
 from ds4chat.sessions.reasoning import visible_answer
+from ds4chat.sessions.session import clean_text
 
 MOST_CALLS = 16
 """Of one reply; more of them are not worked off."""
+
+
+MAX_DEPTH = 50
+"""Of objects and lists in one another."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,21 @@ def calls_in(text: str, known: Collection[str] = ()) -> list[Call]:
     return calls[:MOST_CALLS]
 
 
+def _valid(value: Any, depth: int) -> Any:
+    """A JSON value without what is no text or number elsewhere. Raises ValueError when it is nested too deeply."""
+    if depth < 0:
+        raise ValueError("nested too deeply")
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {clean_text(key): _valid(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_valid(item, depth - 1) for item in value]
+    return value
+
+
 def _call(item: Mapping[str, Any], id_: str, start: int, end: int) -> Call:
     arguments = item.get("arguments", item.get("parameters", {}))
     if isinstance(arguments, str):
@@ -60,6 +81,10 @@ def _call(item: Mapping[str, Any], id_: str, start: int, end: int) -> Call:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError):
             arguments = None
+    try:
+        arguments = _valid(arguments, MAX_DEPTH)
+    except ValueError:
+        arguments = None
     own = item.get("id")
     name = item.get("name")
     return Call(

@@ -282,7 +282,8 @@ class Conductor:
     async def aclose(self) -> None:
         """Stop what runs (what was generated stays, marked cut) and let the engine store its tail."""
         self._closing = True
-        await self.tooling.aclose()
+        await self.tooling.stop_all()
+        servers = asyncio.ensure_future(self.tooling.end_servers())
         running = next((t for t in self._queue if t.running), None)
         for turn in [t for t in self._queue if not t.running]:
             self._end(turn, "complete")
@@ -296,6 +297,7 @@ class Conductor:
                 await waiter
         self.housekeeping.empty_trash()
         await self.host.aclose()
+        await servers
         if not await self._shelf.backlog.finish(WRITING_SECONDS):
             self._give_up_writing()
 

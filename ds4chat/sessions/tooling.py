@@ -301,14 +301,17 @@ class Tooling:
             what = "A call of a tool waits for your word" if asked else "A tool is running"
             raise UsageError(f"{what} in this chat: answer it, or stop it, and then send your message.")
 
-    async def aclose(self) -> None:
-        """Stop all calls and end the servers."""
+    async def stop_all(self) -> None:
+        """Stop all calls; none begins any more."""
         self._closing = True
         tasks = [work.task for work in self._rounds.values() if work.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    async def end_servers(self) -> None:
+        """End the servers, and wait for that."""
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
             await asyncio.wait({self._starting})

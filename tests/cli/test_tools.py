@@ -42,7 +42,7 @@ def printed(
 
 def test_an_allowed_tool_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     out, err = printed(monkeypatch, tmp_path, "text", "calculator")
-    assert out.endswith("\nIt is 42.\n") and err == ""
+    assert (out, err) == ("So: \nIt is 42.\n", "")
     with Database(tmp_path / "sessions.db") as database:
         path = database.load_session(database.list_sessions()[0].id).path()
     assert [(m.role, m.text) for m in path][1:3] == [("assistant", CALL), ("tool", "42")]
@@ -69,6 +69,15 @@ def test_stream_json_has_the_call_and_its_result(monkeypatch: pytest.MonkeyPatch
     assert call["name"] == "calculator" and call["arguments"] == {"expression": "6*7"} and call["allowed"]
     assert (result["text"], result["outcome"], result["call"]) == ("42", "ran", call["call"])
     assert rows[-1]["text"] == "It is 42."
+
+
+def test_what_only_looks_like_a_call_is_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for number, said in enumerate(("a < b and <tool", "<tool_call> of duty", "[TOOL", "x <tool_call>{")):
+        manager, script = scripted_manager(monkeypatch, tmp_path / str(number), ON)
+        script.replies = [said]
+        out = io.StringIO()
+        print_reply(manager, "x", session_id=None, output_format="text", out=out, err=io.StringIO())
+        assert out.getvalue() == f"{said}\n"
 
 
 def test_allow_tool_is_for_print(line: Line) -> None:

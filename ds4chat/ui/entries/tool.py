@@ -83,7 +83,10 @@ def _shown(body: str) -> str:
     lines = []
     for call in data if isinstance(data, list) else [data]:
         arguments = call.get("arguments", call.get("parameters", {}))
-        words = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        try:
+            words = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        except RecursionError:
+            words = body
         lines.append(f"{call.get('name', '')} {words}")
     code = "\n".join(lines)
     longest = max((len(run) for run in re.findall("`+", code)), default=0)

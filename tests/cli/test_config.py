@@ -110,7 +110,7 @@ FAULTS = {
     '[[mcp]]\nname = "a"': "command",
     '[[mcp]]\nname = "a"\ncommand = []': "mcp[0].command must be a list of the program and its arguments",
     '[[mcp]]\nname = "a"\ncommand = ["x"]\nurl = ""': 'unknown key "url" in mcp[0]: allowed are name, command, env',
-    '[[mcp]]\nname = "a"\ncommand = ["x"]\nenv = { A = 1 }': "mcp[0].env.A must be a string",
+    '[[mcp]]\nname = "a"\ncommand = ["x"]\nenv = { A = 1 }': "mcp[0].env[...] must be a string",
     '[[mcp]]\nname = "a"\ncommand = ["x"]\n[[mcp]]\nname = "a"\ncommand = ["y"]': "two servers under [[mcp]] are",
     "model = 1": "model must be path, ctx, threads, gpu_layers, kv_type, flash_attention, folders, not of type int.",
     '[model]\nkv_type = "q9"': "model.kv_type must be one of f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl, not",

@@ -26,6 +26,7 @@ NEAR = {
     "personas": ("personas", "panels"),
     "settings": ("settings", "panels"),
     "rows": ("lists", "panels", "models", "settings", "personas", "checkpoints"),
+    "tool": ("tools",),
     "confirm": ("chat", "sessions", "panels"),
     "help": ("help",),
     "themes": ("themes",),

@@ -95,6 +95,14 @@ _chat_options = _options(
         default=None,
         help="Of --print; text by default.",
     ),
+    click.option("--tools", is_flag=True, help="Let the model call tools, each when you allow it."),
+    click.option(
+        "--allow-tool",
+        "allow_tools",
+        metavar="NAME",
+        multiple=True,
+        help="Of --print: run this tool unasked.",
+    ),
     click.option("--no-save", is_flag=True, help="Keep the conversation in memory alone."),
     click.option(
         "--plain", is_flag=True, help="Chat line by line: no screen, no colour, no cursor movement."

@@ -55,6 +55,7 @@ def chat(flags: dict[str, Any]) -> int:
             out=sys.stdout,
             err=sys.stderr,
             constraint=constraint,
+            allow_tools=flags["allow_tools"],
         )
     if plain:
         return _plain(flags, setup, manager, session_id, greeting)
@@ -95,6 +96,8 @@ def _check_together(flags: dict[str, Any]) -> None:
         raise UsageError("--grammar and --json-schema exclude each other: give one of them.")
     if STDIN in flags["files"] and flags["prompt"] in (None, STDIN):
         raise UsageError("--file - is standard input as a file: give the prompt itself with -p.")
+    if flags["allow_tools"] and flags["plain"]:
+        raise UsageError("--allow-tool is for --print: in a chat you are asked about each call.")
     if flags["plain"] and flags["resume"] == "":
         raise UsageError(
             "--resume without an ID opens a picker, which --plain has not: give the ID, or type /open."
@@ -135,6 +138,8 @@ def _prompt(flags: dict[str, Any]) -> str | None:
     if prompt is None and screen:
         if given := _given_for_print(flags):
             raise UsageError(f"{given[0]} is for --print: give a prompt with -p.")
+        if flags["allow_tools"]:
+            raise UsageError("--allow-tool is for --print: in a chat you are asked about each call.")
         return None
     if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
         prompt = sys.stdin.buffer.read().decode("utf-8", "replace")

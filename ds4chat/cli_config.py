@@ -44,6 +44,10 @@ ABOUT = {
     "kv.boundary_align_tokens": "What ends of spans in a first prompt are multiples of.",
     "kv.hit_half_life_seconds": "After so long a use of a checkpoint counts half.",
     "kv.accept_different_quant": "true: also use checkpoints that another quantization of the model computed.",
+    "tools.enabled": "true: models may call tools in chats that do not say otherwise. Each call is asked for.",
+    "tools.builtin": "Tools that are built in: read_file, time, calculator.",
+    "tools.folders": "Folders that read_file may read in. Relative ones begin at the folder of this file.",
+    "tools.seconds": "A call may take so long.",
     "keys.preset": "`default` or `vim`. Below it, keys by the id of an action; docs/keys.md has them all.",
 }
 """What stands above a key in a new file."""
@@ -67,6 +71,8 @@ EXAMPLES: dict[str, object] = {
     "kv.dir": "~/ds4chat-kv",
     "kv.space_mb": 10_000,
     "keys.preset": "default",
+    "tools.builtin": ["time", "calculator"],
+    "tools.folders": ["~/notes"],
 }
 """Values to begin with, for keys whose default is to be left out."""
 
@@ -258,13 +264,16 @@ def _faults_of(tree: dict[str, Any]) -> list[str]:
     import msgspec
 
     from ds4chat.config import Config, allowed_values
+    from ds4chat.tool_settings import server_fault
     from ds4chat.validation import explain
 
     allowed, found = allowed_values(), []
     structs = typing.get_type_hints(Config)
+    if fault := server_fault(tree):
+        found.append(fault)
     for section, table in tree.items():
-        if section == "engine":
-            continue  # `_deeper_faults` looks at these
+        if section in ("engine", "mcp"):
+            continue  # these are looked at by themselves
         keys = table if section in structs and isinstance(table, dict) else {None: table}
         for key, value in keys.items():
             part = {section: value if key is None else {key: value}}

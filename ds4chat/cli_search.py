@@ -58,7 +58,7 @@ def _print(paths: Paths, query: str, limit: int, *, as_json: bool) -> None:
         archived = " (archived)" if found[0].archived else ""
         click.echo("\n" * (i > 0) + f"{session_id}  {_clean(found[0].title)}{archived}")
         for hit in found:
-            who = "you" if hit.role == "user" else "reply"
+            who = {"user": "you", "tool": "tool"}.get(hit.role, "reply")
             click.echo(f"  {who}: {_line(hit, styled)}")
 
 

@@ -19,7 +19,7 @@ from ds4chat.printing import dump_json, shown, visible
 from ds4chat.sessions import interchange
 from ds4chat.sessions.database import Database
 from ds4chat.sessions.locks import lock_session
-from ds4chat.sessions.session import Session, SessionInfo
+from ds4chat.sessions.session import Session, SessionInfo, speaker
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ def _transcript(session: Session) -> str:
     if session.system:
         parts.append(f"system:\n{session.system.strip()}")
     for message in session.path():
-        name = "you" if message.role == "user" else message.model or session.model or "assistant"
+        name = speaker(message, "you", session.model or "assistant")
         mark = "" if message.state == "complete" else f" ({message.state})"
         parts.append(f"{name}{mark}:\n{message.text.strip()}")
     return "\n\n".join(parts) + "\n"

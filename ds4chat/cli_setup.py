@@ -18,6 +18,7 @@ from ds4chat.errors import UsageError
 from ds4chat.paths import Paths
 from ds4chat.sessions.database import Database
 from ds4chat.sessions.manager import EngineOptions, SessionManager
+from ds4chat.tool_settings import tool_options
 
 FLAGS = {
     "model": {"ctx": "--ctx", "threads": "--threads", "gpu_layers": "--gpu-layers", "kv_type": "--kv-type"},
@@ -150,6 +151,7 @@ class Setup:
             system=system,
             params=params,
             save=not flags["no_save"],
+            tools=tool_options(self.config.tools, self.paths, on=flags["tools"]),
         )
 
     def _beginning(self, flags: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

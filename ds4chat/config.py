@@ -25,6 +25,7 @@ from ds4chat.errors import ModelError, UsageError
 from ds4chat.files import read_limited
 from ds4chat.gguf_file import head_fault
 from ds4chat.toml_text import parse_toml
+from ds4chat.tool_settings import ToolSettings, servers_of
 from ds4chat.validation import explain, short, shown
 
 MAX_TOKENS = 2**31 - 1
@@ -121,6 +122,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chat: ChatSettings = ChatSettings()
     kv: KvSettings = KvSettings()
     keys: KeyPreset = KeyPreset()
+    tools: ToolSettings = ToolSettings()
 
 
 KV_OPTION_NAMES = tuple(
@@ -136,14 +138,17 @@ penalty."""
 @functools.cache
 def allowed_values() -> dict[str, str]:
     """What may stand at each path of the file, as in "$.sampling.top_k"; for a table, its keys."""
-    sections = [*(f"[{name}]" for name in Config.__struct_fields__), "[[engine]]"]
+    sections = [*(f"[{name}]" for name in Config.__struct_fields__), "[[engine]]", "[[mcp]]"]
     allowed = {"$": "the sections " + ", ".join(sections)}
     for section, struct in typing.get_type_hints(Config).items():
         allowed[f"$.{section}"] = ", ".join(struct.__struct_fields__)
         for key, hint in typing.get_type_hints(struct, include_extras=True).items():
             metas = [m for m in _metas(hint) if isinstance(m, Meta) and m.description]
             allowed[f"$.{section}.{key}"] = metas[0].description or ""
-    return allowed | {"$.model.folders[...]": "the path of a folder"}
+    folder = "the path of a folder"
+    builtin = allowed["$.tools.builtin"].replace("a list of", "one of")
+    lists = {"$.model.folders[...]": folder, "$.tools.folders[...]": folder, "$.tools.builtin[...]": builtin}
+    return allowed | lists
 
 
 def _metas(hint: Any) -> list[Any]:
@@ -187,6 +192,8 @@ def read_config(path: Path) -> Config:
     _, tree = read_tree(path)
     # Read by `engine_settings`, when one is meant.
     tree.pop("engine", None)
+    servers_of(tree, path)
+    tree.pop("mcp", None)
     try:
         config = msgspec.convert(tree, Config)
     except msgspec.ValidationError as error:
@@ -283,7 +290,12 @@ def parse_setting(section: str, key: str, text: str, name: str = "") -> object:
     typed = text.strip()
     words = {"yes": "true", "on": "true", "no": "false", "off": "false"}
     if isinstance(getattr(struct(), key), tuple):
-        return [part.strip() for part in text.split(os.pathsep) if part.strip()]
+        parts = [part.strip() for part in text.split(os.pathsep) if part.strip()]
+        try:
+            msgspec.convert({key: parts}, struct)
+        except msgspec.ValidationError:
+            raise UsageError(f"{name or key} must be {must}, not {short(typed)}.") from None
+        return parts
     candidates: list[object] = [text]
     try:
         number = json.loads(words.get(typed.lower(), typed.lower()))

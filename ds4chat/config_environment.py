@@ -80,6 +80,7 @@ def _value(section: str, key: str, text: str) -> object:
     if isinstance(getattr(getattr(Config(), section), key), bool):
         text = {"1": "true", "0": "false"}.get(text.strip(), text)
     value = parse_setting(section, key, text, variable(section, key))
-    if (section, key) == ("model", "folders") and isinstance(value, list):
-        return tuple(str(paths.absolute(folder)) for folder in value)
+    if isinstance(value, list):
+        # Relative folders are taken from the current one.
+        return tuple(str(paths.absolute(item)) if key == "folders" else item for item in value)
     return value

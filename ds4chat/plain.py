@@ -11,7 +11,7 @@ import contextlib
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from ds4chat import news, signals
 from ds4chat.errors import Ds4chatError, EngineError
@@ -23,12 +23,16 @@ from ds4chat.sessions.events import (
     EngineChanged,
     EngineNotice,
     ManagerEvent,
+    MessageAdded,
     PromptProgress,
     TextStreamed,
+    ToolAsked,
+    ToolRunning,
     TurnEnded,
     TurnStarted,
     WindowMoved,
 )
+from ds4chat.sessions.session import speaker
 from ds4chat.ui import attachments
 from ds4chat.ui.commands import COMMANDS, Slash, read
 
@@ -45,6 +49,15 @@ AGAIN_SECONDS = 2.0
 
 PROGRESS_SECONDS = 3.0
 """Between two lines about a long prompt: a screen reader reads each of them out."""
+
+TOOL_QUESTION = "Run it? (y: once, s: from now on in this chat, n: no) "
+TOOL_ANSWERS: dict[str, Literal["once", "session", "refuse"]] = {
+    "y": "once",
+    "yes": "once",
+    "s": "session",
+    "session": "session",
+}
+"""The user's words; all others refuse."""
 
 ENDS = {
     "stopped": "stopped; /continue goes on",
@@ -188,6 +201,9 @@ class PlainChat(PlainCommands):
             if manager.engine.phase in ("starting", "loading") and manager.is_busy(session_id):
                 self.line(f"(loading {manager.engine.model or 'the model'})")
             while manager.is_busy(session_id):
+                if (asked := manager.asked_tool(session_id)) is not None:
+                    await self._ask_for(asked)
+                    continue
                 self._changed.clear()
                 try:
                     await asyncio.wait_for(self._changed.wait(), FAILURE_GRACE_SECONDS)
@@ -198,6 +214,14 @@ class PlainChat(PlainCommands):
         finally:
             self._answering = self._quiet = False
             self._fresh_line()
+
+    async def _ask_for(self, asked: ToolAsked) -> None:
+        """Show a call, and ask whether it may run. The end of the input refuses it."""
+        self.line(f"The model calls {asked.name} ({asked.where}) with {asked.arguments}")
+        answer = await self.ask(TOOL_QUESTION)
+        word = TOOL_ANSWERS.get((answer or "").strip().lower(), "refuse")
+        if self.manager.answer_tool(asked.session_id, word) and word == "refuse":
+            self.line("(refused)")
 
     # -- what happens
 
@@ -228,6 +252,14 @@ class PlainChat(PlainCommands):
                     "1 older turn no longer reaches" if turns == 1 else f"{turns} older turns no longer reach"
                 )
                 self.line(f"* The context was full: {words} the model.")
+            case ToolAsked(session_id) if session_id == current:
+                self._changed.set()
+            case ToolRunning(session_id, name=name) if session_id == current:
+                self.line(f"({name} is running)")
+            case MessageAdded(session_id, message_id) if session_id == current:
+                result = self.session.messages[message_id]
+                if result.role == "tool":
+                    self.line(f"{speaker(result)}: {result.text}")
             case TurnEnded(session_id, _, _, state, _, error) if session_id == current:
                 self._fresh_line()
                 self._streaming = 0

@@ -11,10 +11,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ds4chat.errors import UsageError
-from ds4chat.sessions.session import Session, clean_title, is_unfinished
-from ds4chat.ui.command_arguments import branch_of, message_of, one_of, session_of, setting, tags_of
+from ds4chat.sessions.session import Session, clean_title, is_unfinished, speaker
+from ds4chat.ui.command_arguments import (
+    branch_of,
+    message_of,
+    on_or_off,
+    one_of,
+    session_of,
+    setting,
+    tags_of,
+)
 from ds4chat.ui.commands import COMMANDS, PARAMETERS, Slash, find, unknown
-from ds4chat.ui.wording import age
+from ds4chat.ui.wording import age, tools_line
 
 if TYPE_CHECKING:
     from ds4chat.sessions.manager import SessionInfo, SessionManager
@@ -145,7 +153,7 @@ class PlainCommands(ABC):
         hits = self.manager.search(words, LISTED) if words.strip() else []
         self._listed = [hit.session_id for hit in hits]
         for number, hit in enumerate(hits, 1):
-            who = "You" if hit.role == "user" else "Reply"
+            who = {"user": "You", "tool": "Tool"}.get(hit.role, "Reply")
             self.line(f"{number}. {hit.title or 'Untitled'}, {who}: {' '.join(hit.line.split())}")
         self.line("/open N opens one." if hits else "Nothing was found.")
 
@@ -211,7 +219,7 @@ class PlainCommands(ABC):
         path = self.session.path()
         chosen = [message_of(self.session, number)] if number else path
         for message in chosen:
-            who = "You" if message.role == "user" else message.model or "Reply"
+            who = speaker(message)
             siblings = self.session.siblings(message.id)
             at = [sibling.id for sibling in siblings].index(message.id) + 1
             branch = f" (branch {at} of {len(siblings)})" if len(siblings) > 1 else ""
@@ -303,6 +311,14 @@ class PlainCommands(ABC):
         for name, value in self.manager.effective(self.session.id).items():
             if name in changed or (not changed and name in PARAMETERS):
                 self.line(f"{name}: {'default' if value is None or value == '' else value}")
+
+    async def do_tools(self, word: str) -> None:
+        on = on_or_off(word)
+        if on is not None:
+            self.manager.set_tools(self.session.id, on)
+        for tool in await self.manager.tools():
+            self.line(f"{tool.name} ({tool.where}): {tool.description}")
+        self.line(tools_line(self.manager.has_tools_on(self.session.id)))
 
     async def do_model(self, name: str) -> None:
         models = [m for m in await asyncio.to_thread(self._desk().models) if not m.fault]

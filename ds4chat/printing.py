@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Literal, TextIO
 
@@ -28,13 +29,16 @@ from ds4chat.sessions.events import (
     EngineChanged,
     EngineNotice,
     ManagerEvent,
+    MessageAdded,
     PromptProgress,
     TextStreamed,
+    ToolAsked,
     TurnEnded,
     TurnStarted,
     WindowMoved,
 )
 from ds4chat.sessions.manager import SessionManager
+from ds4chat.sessions.session import Session, called, outcome
 
 OutputFormat = Literal["text", "json", "stream-json"]
 
@@ -49,6 +53,9 @@ CUT_OFF_BY = {
     "context": "the context is full, so choose a larger --ctx",
 }
 """What to do about it, by why the engine stopped."""
+
+CALL_MARKS = ("<tool_call>", "<function_call>", "[TOOL_CALLS]")
+"""What a call in a reply begins with."""
 
 FAILURE_GRACE_SECONDS = 1.0
 """How long a turn may take to end by itself after the engine was reported as failed."""
@@ -74,8 +81,12 @@ def print_reply(
     out: TextIO,
     err: TextIO,
     constraint: Constraint = NO_CONSTRAINT,
+    allow_tools: Collection[str] = (),
 ) -> int:
     """Ask `prompt` in a session (None: a new one), print the answer, close the manager.
+
+    Args:
+        allow_tools: names of the tools that run when the model calls them; all others are refused.
 
     Returns:
         The exit code: 0, or 130 when Ctrl+C stopped the answer (what came of it is printed and kept); 143 and 129
@@ -85,11 +96,34 @@ def print_reply(
         EngineError: the engine could not answer.
         BrokenPipeError: nobody reads `out` any more; the answer was stopped.
     """
-    printer = _Printer(manager, output_format, out, err, constraint)
+    printer = _Printer(manager, output_format, out, err, constraint, allow_tools)
     try:
         return asyncio.run(printer.run(prompt, session_id))
     except asyncio.CancelledError:  # a signal came while the manager was being closed
         return printer.exit_code
+
+
+class _CallFilter:
+    """Holds a call back that a reply may be making: it is no part of the answer when a tool is asked."""
+
+    def __init__(self) -> None:
+        self.held = ""
+
+    def passed(self, text: str) -> str:
+        """The text, and what was held before, as far as no call begins in it."""
+        whole = self.held + text
+        at = min((i for mark in CALL_MARKS if (i := _begins(whole, mark)) >= 0), default=len(whole))
+        self.held = whole[at:]
+        return whole[:at]
+
+
+def _begins(text: str, mark: str) -> int:
+    """Where a mark begins in a text, be it only the first part of it at the end; -1 for nowhere."""
+    at = text.find(mark)
+    if at >= 0:
+        return at
+    parts = (length for length in range(min(len(mark), len(text)), 0, -1) if text.endswith(mark[:length]))
+    return len(text) - next(parts, len(text) + 1)
 
 
 class _Printer:
@@ -100,17 +134,23 @@ class _Printer:
         out: TextIO,
         err: TextIO,
         constraint: Constraint,
+        allow_tools: Collection[str] = (),
     ) -> None:
         self._constraint = constraint
         self._cut_off = False
         self._manager = manager
+        self._allow_tools = allow_tools
         self._format = output_format
         self._out = out
         self._err = err
         self._safe: Callable[[str], str] = visible if out.isatty() else str
+        self._session: Session | None = None
         self._session_id = ""
         self._reply_id: int | None = None
         self._text: list[str] = []
+        self._calls = _CallFilter()
+        self._last = ""
+        """The last character of the answer so far."""
         self._stopped_by = 0
         self._over = False
         """The answer is out; what storing its end has to say still counts."""
@@ -126,7 +166,7 @@ class _Printer:
         try:
             # Opened before the engine starts, so that a session that is locked or gone is told at once.
             session = manager.new_session() if session_id is None else manager.open_session(session_id)
-            self._session_id = session.id
+            self._session, self._session_id = session, session.id
             await manager.start_engine()
             if self._constraint.notice:
                 self._notice(self._constraint.notice)
@@ -208,6 +248,11 @@ class _Printer:
                 self._line({"type": "window", "turns": turns})
             case TurnStarted(session_id, _, reply_id) if session_id == self._session_id:
                 self._reply_id = reply_id
+                self._next_reply()
+            case ToolAsked() if event.session_id == self._session_id:
+                self._asked(event)
+            case MessageAdded(session_id, message_id) if session_id == self._session_id:
+                self._result(message_id)
             case ContextRestored(session_id, tokens, ms) if session_id == self._session_id:
                 self._line({"type": "restored", "tokens": tokens, "ms": round(ms, 3)})
             case PromptProgress(session_id, done, total) if session_id == self._session_id:
@@ -216,15 +261,46 @@ class _Printer:
                 self._text.append(text)
                 self._line({"type": "text", "text": text})
                 if self._format == "text":
-                    self._write(self._safe(text))
+                    self._say(self._calls.passed(text))
             case _:
                 pass
+
+    def _next_reply(self) -> None:
+        """A reply behind the results of calls: the text of the last one is the answer."""
+        self._calls = _CallFilter()
+        self._end_line()
+        self._text.clear()
+
+    def _say(self, text: str) -> None:
+        """A part of the answer."""
+        self._write(self._safe(text))
+        self._last = text[-1:] or self._last
+
+    def _end_line(self) -> None:
+        if self._format == "text" and self._last not in ("", "\n"):
+            self._write("\n")
+            self._last = "\n"
+
+    def _asked(self, asked: ToolAsked) -> None:
+        allowed = asked.name in self._allow_tools
+        if not allowed:
+            hint = f"--allow-tool {shlex.quote(asked.name)} lets it run"
+            self._notice(f"The call of the tool {asked.name} was refused: {hint}.")
+        call = {"type": "tool_call", "call": asked.call, "name": asked.name, "allowed": allowed}
+        self._line({**call, "arguments": json.loads(asked.arguments)})
+        self._manager.answer_tool(asked.session_id, "once" if allowed else "refuse")
+
+    def _result(self, message_id: int) -> None:
+        message = self._session.messages.get(message_id) if self._session is not None else None
+        if message is not None and message.role == "tool":
+            told = {"name": called(message), "outcome": outcome(message), "text": message.text}
+            self._line({"type": "tool_result", "call": str(message.stats.get("call", "")), **told})
 
     def _finish(self, ended: TurnEnded) -> None:
         text = "".join(self._text)
         if self._format == "text":
-            if text and not text.endswith("\n"):
-                self._write("\n")
+            self._say(self._calls.held)
+            self._end_line()
             return
         if ended.error:
             self._line({"type": "error", "message": ended.error})

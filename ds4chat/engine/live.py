@@ -265,7 +265,15 @@ class LiveState:
         if missing:
             n_ctx = self._context.n_ctx
             chain = self._store.find(prompt.key, len(prompt.tokens), n_ctx)
-            for info in [*chain, *self._store.behind(chain, n_ctx)[:MOST_TRAILERS_BEHIND]]:
+            behind = deque(self._store.behind(chain, n_ctx))
+            spans, seen = deque(chain), 0
+            while spans or (behind and seen < MOST_TRAILERS_BEHIND and missing - self.tool_calls.keys()):
+                if spans:
+                    info = spans.popleft()
+                else:
+                    # A call that begins in one span may end, and be written down, in the next or the one after.
+                    info, seen = behind.popleft(), seen + 1
+                    behind.extend(self._store.behind([info], n_ctx))
                 try:
                     with open_span(info.path) as span:
                         self._read_trailers(span)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise, takewhile
-from typing import Protocol
+from typing import Any, Protocol
 
 from ds4chat.engine.protocol import ChatMessage
 from ds4chat.engine.template import ChatTemplate, Marker, Run
@@ -68,15 +68,23 @@ class PromptBuilder:
         self._vocabulary, self._template = vocabulary, template
         self._key_pieces: dict[int, bytes] = {}
 
-    def build(self, messages: Sequence[ChatMessage], *, continue_reply: bool = False) -> Prompt:
+    def build(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        continue_reply: bool = False,
+        tools: Sequence[Any] | None = None,
+    ) -> Prompt:
         """Render and tokenize. A reply's header follows a last user message. Raises TemplateError.
 
         Args:
             continue_reply: the last message is a reply that goes on: it stays open at its last token.
+            tools: declarations for the template.
         """
         closed = list(messages[:-1]) if continue_reply else list(messages)
         reply_follows = continue_reply or not closed or closed[-1].role != "assistant"
-        parts = self._template.render([(m.role, m.text) for m in closed], reply_follows=reply_follows)
+        pairs = [(m.role, m.text) for m in closed]
+        parts = self._template.render(pairs, reply_follows=reply_follows, tools=tools)
         tokens: list[int] = []
         places: dict[int, tuple[int, int]] = {}
         for part in parts:

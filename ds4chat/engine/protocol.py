@@ -62,7 +62,7 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message as the chat template sees it.
 
     Attributes:
-        role: "system", "user" or "assistant".
+        role: "system", "user", "assistant", or "tool": what a call came to.
         text: the content. Nothing in it is ever read as a control token.
         tokens: the ids a reply was sampled with by the loaded model; empty when unknown, then the text is tokenized.
         imported: a file says so. Control tokens have no text to tell them by: with one, the ids count as unknown.
@@ -114,6 +114,8 @@ class Generate(msgspec.Struct, tag="generate", frozen=True, omit_defaults=True):
         force: go ahead even past 85% of the context (nothing more can fall out).
         store: False: nothing that is computed for this turn reaches the disk, now or later.
         grammar: GBNF that the reply must follow; "" for none.
+        tools: declarations for the template, a JSON list; "" for none. They are part of the prompt: the same bytes
+            each turn, or all of it is computed anew.
     """
 
     session: str
@@ -126,6 +128,7 @@ class Generate(msgspec.Struct, tag="generate", frozen=True, omit_defaults=True):
     force: bool = False
     store: bool = True
     grammar: str = ""
+    tools: str = ""
 
 
 class Prepare(msgspec.Struct, tag="prepare", frozen=True, omit_defaults=True):
@@ -135,7 +138,7 @@ class Prepare(msgspec.Struct, tag="prepare", frozen=True, omit_defaults=True):
     Attributes:
         prefill: also compute what no checkpoint holds; else only restore.
         force: see `Generate`; what does not fit then is left for the turn itself to refuse.
-        store: see `Generate`.
+        store, tools: see `Generate`.
     """
 
     session: str
@@ -144,6 +147,7 @@ class Prepare(msgspec.Struct, tag="prepare", frozen=True, omit_defaults=True):
     prefill: bool = False
     force: bool = False
     store: bool = True
+    tools: str = ""
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):
@@ -199,6 +203,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
         n_ctx: context length in use, tokens.    n_ctx_train: what the model was trained with, tokens.
         fingerprint: hex of the exact weights; token ids are only valid under the same one.
         kv_bytes_per_token: of one token's KV rows, 0 where there are none.
+        tools: the model's chat template tells it of tools, and of what their calls came to.
     """
 
     name: str
@@ -209,6 +214,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     memory: MemoryKind
     fingerprint: str
     kv_bytes_per_token: int
+    tools: bool = False
 
 
 class LoadFailed(msgspec.Struct, tag="load_failed", frozen=True):

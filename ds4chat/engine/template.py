@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -114,27 +114,54 @@ class ChatTemplate:
             # Python's own compiler refuses some of what Jinja takes.
             raise TemplateError(str(error)) from error
 
-    def render(self, messages: Sequence[tuple[str, str]], *, reply_follows: bool) -> list[Part]:
+    def render(
+        self,
+        messages: Sequence[tuple[str, str]],
+        *,
+        reply_follows: bool,
+        tools: Sequence[Any] | None = None,
+    ) -> list[Part]:
         """Render (role, text) pairs. `reply_follows` adds the header of the assistant's answer. Raises TemplateError.
 
+        `tools` are declarations of functions (JSON values); nothing in them is ever a marker, as in the messages.
         Where the template has no place for a system prompt, it goes ahead of the first user message. After a
         TemplateLimitError ChatML stands in for the template.
         """
-        self._sandbox.most = text_limit(sum(len(text) for _role, text in messages))
+        words = [*(text for _role, text in messages), *_strings(tools)]
+        self._sandbox.most = text_limit(sum(map(len, words)))
         try:
-            return self._sandbox.limited(lambda: self._render(messages, reply_follows))
+            return self._sandbox.limited(lambda: self._render(messages, reply_follows, tools))
         except TemplateLimitError:
             if self._source != CHATML:
                 self._source = CHATML
                 self._compile()
             raise
 
-    def _render(self, messages: Sequence[tuple[str, str]], reply_follows: bool) -> list[Part]:
+    def knows_tools(self) -> bool:
+        """Whether a model is told by it of the tools it may call and of what a call came to."""
+        if "tools" not in self._source:
+            return False
+        declared = {"name": "a_tool_to_see", "description": "Seen?", "parameters": {"type": "object"}}
+        call = '<tool_call>\n{"name": "other", "arguments": {}}\n</tool_call>'
+        talk = [("user", "Hello"), ("assistant", call), ("tool", "so it came out")]
+        self._sandbox.most = text_limit(1000)
+        tools = [{"type": "function", "function": declared}]
+        try:
+            parts = self._sandbox.limited(lambda: self._render(talk, True, tools))
+        except TemplateError:
+            return False
+        shown = "".join(part.text for part in parts)
+        return all(text in shown for text in ("a_tool_to_see", call, "so it came out"))
+
+    def _render(
+        self, messages: Sequence[tuple[str, str]], reply_follows: bool, tools: Sequence[Any] | None = None
+    ) -> list[Part]:
         roles = [role for role, _text in messages]
-        known = [*(text for _role, text in messages), self._source, self._bos, self._eos]
+        known = [*(text for _role, text in messages), *_strings(tools), self._source, self._bos, self._eos]
         marks = _Marks(known, len(roles), self._controls.firsts)
         texts = [marks.shielded(text, self._controls) for _role, text in messages]
-        rendering = _Rendering(self, reply_follows, datetime.now())
+        safe = _each_string(tools, lambda text: marks.shielded(text, self._controls)) if tools else None
+        rendering = _Rendering(self, reply_follows, datetime.now(), safe)
         folded = False
         try:
             plain = rendering.run(roles, texts, folded)
@@ -202,6 +229,24 @@ class ChatTemplate:
         return parts
 
 
+def _strings(value: Any) -> list[str]:
+    """All strings in a JSON value, keys too."""
+    found: list[str] = []
+    _each_string(value, lambda text: found.append(text) or text)  # type: ignore[func-returns-value]
+    return found
+
+
+def _each_string(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with all its strings changed, keys too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(str(key)): _each_string(item, change) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_each_string(item, change) for item in value]
+    return value
+
+
 def _literals(source: str, controls: _Controls) -> re.Pattern[str]:
     """The texts that a template may look for in contents, such as `</think>`: what it quotes, but for control texts."""
     quoted = {text for pair in re.findall(r"'([^'\\]+)'|\"([^\"\\]+)\"", source) for text in pair if text}
@@ -248,6 +293,7 @@ class _Rendering:
     template: ChatTemplate
     reply_follows: bool
     now: datetime
+    tools: Any = None
 
     def run(self, roles: list[str], texts: list[str], folded: bool) -> str:
         """Raises TemplateError. `folded`: the system prompt, which is first, goes ahead of the first user message."""
@@ -265,7 +311,7 @@ class _Rendering:
                 add_generation_prompt=self.reply_follows,
                 bos_token=self.template._bos,
                 eos_token=self.template._eos,
-                tools=None,
+                tools=self.tools,
                 documents=None,
                 strftime_now=self.now.strftime,
             )

@@ -31,12 +31,13 @@ _BLOCKS = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """One call in a text: characters `start..end-1`, the delimiters included."""
+    """One call in a text: characters `start..end-1`, the delimiters included; `body` is the JSON between them."""
 
     id: str
     start: int
     end: int
     text: str
+    body: str = ""
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -46,7 +47,7 @@ def blocks(text: str) -> Iterator[Block]:
         if len(body) <= MAX_BLOCK:
             id_ = call_id(body)
             if id_ is not None:
-                yield Block(id_, found.start(), found.end(), found[0])
+                yield Block(id_, found.start(), found.end(), found[0], body)
 
 
 def call_id(body: str) -> str | None:

@@ -8,6 +8,7 @@ Must not know: the pipe, threads, files. Everything here runs on the engine thre
 from __future__ import annotations
 
 import codecs
+import json
 import logging
 import secrets
 import time
@@ -110,7 +111,7 @@ class Turns:
 
     def _generate(self, command: Generate, cancelled: Callable[[], bool], grammar: Grammar | None) -> None:
         session, turn, n_ctx = command.session, command.turn, self._context.n_ctx
-        prompt = self._build(session, turn, command.messages, command.continue_reply)
+        prompt = self._build(session, turn, command.messages, command.continue_reply, command.tools)
         if prompt is None:
             return
         n = len(prompt.tokens)
@@ -185,7 +186,7 @@ class Turns:
     def prepare(self, command: Prepare, cancelled: Callable[[], bool]) -> None:
         """Restore a session's state ahead of its next message, and compute the rest of it when asked to."""
         session, turn = command.session, command.turn
-        prompt = self._build(session, turn, command.messages, False)
+        prompt = self._build(session, turn, command.messages, False, command.tools)
         if prompt is None:
             return
         n, n_ctx = len(prompt.tokens), self._context.n_ctx
@@ -219,13 +220,19 @@ class Turns:
     # ---- parts of a turn ----
 
     def _build(
-        self, session: str, turn: int, messages: list[ChatMessage], continue_reply: bool
+        self, session: str, turn: int, messages: list[ChatMessage], continue_reply: bool, tools: str
     ) -> Prompt | None:
+        declared = json.loads(tools) if tools else None
+
+        def build() -> Prompt:
+            written = self._as_written(messages)
+            return self._builder.build(written, continue_reply=continue_reply, tools=declared)
+
         try:
-            prompt = self._builder.build(self._as_written(messages), continue_reply=continue_reply)
+            prompt = build()
             # A call put back as it was written lengthens the match, and with it what can be learned.
             while self.live.learn_tool_calls(prompt, self._calls(messages)):
-                prompt = self._builder.build(self._as_written(messages), continue_reply=continue_reply)
+                prompt = build()
             return prompt
         except TemplateLimitError as error:
             log.error("the chat template was given up: it %s", error)

@@ -273,7 +273,8 @@ class Engine(threading.Thread):
         # Without rows a span's payload is the whole state: a chain of them would hold it again and again.
         snapshots = can.storing == "snapshots" or cost.per_token <= 0
         turn_ends_only = snapshots or cost.fixed > MAX_FIXED_IN_TOKENS * cost.per_token
-        builder = PromptBuilder(model, self._template(model))
+        template = self._template(model)
+        builder = PromptBuilder(model, template)
         policy = _policy(command.kv, model, cost)
         if command.kv.enabled and command.kv.directory and can.storing != "none":
             self._open_store(command, policy, model, settings, variant)
@@ -297,6 +298,7 @@ class Engine(threading.Thread):
             memory=model.memory,
             fingerprint=model.weights_hash.hex(),
             kv_bytes_per_token=cost.per_token,
+            tools=template.knows_tools(),
         )
 
     def _look(self, command: Load) -> None:

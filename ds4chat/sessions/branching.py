@@ -103,7 +103,7 @@ def turn_of(path: Sequence[Message], message_id: int) -> list[int]:
         return []
 
     def begins(i: int) -> bool:
-        return i == len(path) or (i > 0 and path[i].role == "user" and path[i - 1].role == "assistant")
+        return i == len(path) or (i > 0 and path[i].role == "user" and path[i - 1].role != "user")
 
     first, end = at, at + 1
     while first > 0 and not begins(first):

@@ -79,7 +79,7 @@ class Compacting:
         """What the engine is asked, with the window as it is now."""
         turn.summary = ""
         self._emit(ev.CompactProgress(session.id, ""))
-        given = entries(session, _answered(session), loaded.fingerprint)
+        given = entries(session, _answered(session), loaded.fingerprint, tools=loaded.tools)
         if turn.forced:
             given = given[: [e.first_id for e in given].index(turn.first_kept)]
         turn.given = [e.first_id or 0 for e in given]
@@ -94,6 +94,7 @@ class Compacting:
             force=turn.forced,
             # The question is none of the chat's: what follows goes on without it.
             store=False,
+            tools=self._settings.tools(session, loaded) or "",
         )
 
     def event(self, turn: Turn, session: Session, event: Event) -> None:

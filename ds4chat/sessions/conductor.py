@@ -27,8 +27,10 @@ from ds4chat.sessions.replying import Replying
 from ds4chat.sessions.session import Message, MessageState, Session, clean_text, is_unfinished
 from ds4chat.sessions.settings import RestoreSpeed, Settings
 from ds4chat.sessions.shelf import Shelf
+from ds4chat.sessions.tooling import Tooling
 from ds4chat.sessions.turn import Turn
 from ds4chat.sessions.windows import Windows
+from ds4chat.tools.options import ToolOptions
 
 CANCEL_SECONDS = 5.0
 """How long a quit waits for the running turn to end before it goes on without."""
@@ -61,6 +63,7 @@ class Conductor:
         max_tokens: int | None,
         emit: Callable[[ev.ManagerEvent], None],
         memo: Path,
+        tools: ToolOptions,
     ) -> None:
         """`memo` is where the engine host remembers what this machine cannot do."""
         self._shelf, self._emit = shelf, emit
@@ -72,7 +75,10 @@ class Conductor:
         self._ends = Ends()
         told = (self._engine_event, self._engine_status, self._engine_crashed)
         self.host = EngineHost(options, *told, memo, self._engine_silent)
-        self.settings = Settings(shelf, options, sampling, max_tokens, emit)
+        self.tooling = Tooling(
+            shelf, tools, emit, self.answer, self._ended, self._tools_ready, lambda: self.host.status.n_ctx
+        )
+        self.settings = Settings(shelf, options, sampling, max_tokens, emit, self.tooling.declarations)
         self.speed = RestoreSpeed()
         self.housekeeping = Housekeeping(shelf, self.host, emit, memo)
         self._windows = Windows(shelf, emit)
@@ -86,7 +92,8 @@ class Conductor:
             lambda: not self._queue and not self._closing,
         )
         joints = (self._ask, self._drop, self._ended)
-        self._replying = Replying(shelf, self.settings, self._windows, self.preparing, emit, *joints)
+        whole = self.tooling.reply_ended
+        self._replying = Replying(shelf, self.settings, self._windows, self.preparing, emit, *joints, whole)
         self._compacting = Compacting(shelf, self.settings, emit, self.preparing, *joints)
 
     async def start_engine(self) -> None:
@@ -104,6 +111,7 @@ class Conductor:
         if not text.strip():
             raise UsageError("There is nothing to send: type a message first.")
         self._shelf.writable(session_id)
+        self.tooling.must_not_wait(session_id)
         unsent = Unsent(session_id, text, grammar=grammar)
         self._unsent.append(unsent)
         try:
@@ -188,7 +196,7 @@ class Conductor:
         if not is_unfinished(path):
             raise UsageError("The last reply is whole: there is nothing to continue.")
         last = path[-1]
-        if last.role == "user" or last.parent_id is None:
+        if last.role != "assistant" or last.parent_id is None:
             turn = self._enqueue(session_id, last.id)
         else:
             turn = self._enqueue(session_id, last.parent_id)
@@ -237,6 +245,8 @@ class Conductor:
     def stop(self, session_id: str) -> bool:
         """Stop the session's running turn, else drop its queued one (its text stays in the transcript). False:
         nothing to stop."""
+        if self.tooling.stop(session_id):
+            return True
         for turn in self._queue:
             if turn.session_id == session_id:
                 if turn.running:
@@ -255,14 +265,17 @@ class Conductor:
         return True
 
     def is_busy(self, session_id: str) -> bool:
-        """Whether a turn of the session runs or waits."""
-        return any(t.session_id == session_id for t in self._queue) or any(
-            unsent.session_id == session_id for unsent in self._unsent
+        """Whether a turn of the session runs or waits, or a call that one of its replies made."""
+        return (
+            any(t.session_id == session_id for t in self._queue)
+            or self.tooling.is_busy(session_id)
+            or any(unsent.session_id == session_id for unsent in self._unsent)
         )
 
     def busy_sessions(self) -> dict[str, str]:
         """ "running" or "queued" by session id."""
         waiting = {unsent.session_id: "queued" for unsent in self._unsent}
+        waiting |= dict.fromkeys(self.tooling.busy, "running")
         return waiting | {t.session_id: "running" if t.running else "queued" for t in reversed(self._queue)}
 
     async def wait_turn(self, session_id: str) -> ev.TurnEnded:
@@ -272,6 +285,8 @@ class Conductor:
     async def aclose(self) -> None:
         """Stop what runs (what was generated stays, marked cut) and let the engine store its tail."""
         self._closing = True
+        await self.tooling.stop_all()
+        servers = asyncio.ensure_future(self.tooling.end_servers())
         running = next((t for t in self._queue if t.running), None)
         for turn in [t for t in self._queue if not t.running]:
             self._end(turn, "complete")
@@ -285,6 +300,7 @@ class Conductor:
                 await waiter
         self.housekeeping.empty_trash()
         await self.host.aclose()
+        await servers
         if not await self._shelf.backlog.finish(WRITING_SECONDS):
             self._give_up_writing()
 
@@ -340,9 +356,15 @@ class Conductor:
         session = self._shelf[turn.session_id]
         model, ctx = self.settings.model(session), self.settings.ctx(session)
         if self.host.has(model, ctx):
-            self._start(turn, session)
+            assert self.host.loaded is not None
+            if self.tooling.is_ready_for(session, self.host.loaded):
+                self._start(turn, session)
         elif self.host.is_ready or self.host.status.phase in ("off", "failed"):
             self.host.request_start(model, ctx)
+
+    def _tools_ready(self) -> None:
+        self._pump()
+        self.preparing.go_on()
 
     def _start(self, turn: Turn, session: Session) -> None:
         loaded = self.host.loaded
@@ -362,6 +384,7 @@ class Conductor:
                 session.model, session.model_path = loaded.name, path
                 self._shelf.write(session.id, self._shelf.db.set_model, session.id, loaded.name, path)
         self._windows.keep(session)
+        self.tooling.keep(session, loaded)
         if turn.kind == "reply":
             try:
                 self._replying.begin(turn, session, loaded)

@@ -134,6 +134,31 @@ class TurnEnded(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class ToolAsked(msgspec.Struct, frozen=True):
+    """A reply calls a tool, which runs when the user says so: `SessionManager.answer_tool`.
+
+    Attributes:
+        message_id: of the reply.    call: its id.    where: "built in", or the server the tool is of.
+        arguments: as JSON, one argument a line. The model's own words: any text.
+    """
+
+    session_id: str
+    message_id: int
+    call: str
+    name: str
+    where: str
+    arguments: str
+
+
+class ToolRunning(msgspec.Struct, frozen=True):
+    """A call runs. What it comes to is a message of role "tool" (`MessageAdded`)."""
+
+    session_id: str
+    message_id: int
+    call: str
+    name: str
+
+
 class WindowMoved(msgspec.Struct, frozen=True):
     """The context was full: messages before `first_message_id` no longer reach the model (`turns` of them fell out
     now)."""
@@ -195,6 +220,8 @@ ManagerEvent = (
     | ContextUsed
     | TextStreamed
     | TurnEnded
+    | ToolAsked
+    | ToolRunning
     | WindowMoved
     | PathChanged
     | SummaryChanged

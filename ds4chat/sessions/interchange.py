@@ -17,7 +17,7 @@ were deleted, and a read session is one path. All but the messages may be left o
     temperature = 0.2
 
     [[messages]]
-    role = "user"                            # or "assistant"; the first message is the user's
+    role = "user"                            # or "assistant", "tool"; the first message is the user's
     text = "Why does my loaf not rise?"
     created = 2025-03-01T08:30:05Z           # may be left out
 
@@ -37,7 +37,15 @@ from msgspec import Meta
 
 from ds4chat.errors import InterchangeError
 from ds4chat.files import read_limited
-from ds4chat.sessions.session import Message, Session, clean_tags, clean_text, clean_title, title_from
+from ds4chat.sessions.session import (
+    Message,
+    Session,
+    called,
+    clean_tags,
+    clean_text,
+    clean_title,
+    title_from,
+)
 from ds4chat.toml_text import parse_toml
 from ds4chat.validation import explain, short
 
@@ -62,9 +70,12 @@ _KEYS = "title, system, model, created, pinned, archived, tags, summary, summari
 
 
 class _MessageFile(msgspec.Struct, forbid_unknown_fields=True):
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "tool"]
     text: str
     created: datetime | None = None
+    tool: Name = ""
+    call: Name = ""
+    outcome: Name = ""
 
 
 class _SessionFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -84,8 +95,11 @@ class _SessionFile(msgspec.Struct, forbid_unknown_fields=True):
 _ALLOWED = {
     "$": f"{_KEYS}, and at least one [[messages]] table",
     "$.messages": f"1 to {MAX_MESSAGES:,} tables [[messages]] with the keys role, text and created",
-    "$.messages[...]": "role, text and, if known, created",
-    "$.messages[...].role": '"user" or "assistant" (the system prompt is the key system)',
+    "$.messages[...]": "role, text and, if known, created; of a tool's also tool, call and outcome",
+    "$.messages[...].tool": "a string of at most 1,000 characters",
+    "$.messages[...].call": "a string of at most 1,000 characters",
+    "$.messages[...].outcome": "a string of at most 1,000 characters",
+    "$.messages[...].role": '"user", "assistant" or "tool" (the system prompt is the key system)',
     "$.messages[...].text": "a string",
     "$.messages[...].created": "a date and time with a time zone",
     "$.title": f"a string of at most {MAX_TITLE} characters",
@@ -141,7 +155,11 @@ def from_toml(source: str, name: str) -> Session:
                 f'{name}: messages[0].role is "{entry.role}", but a session begins with the "user".'
             )
         created = _seconds(entry.created, f"messages[{i}].created", name)
-        session.append(Message(i + 1, i or None, entry.role, text, created=created))
+        stats: dict[str, float | int | str] = {}
+        if entry.role == "tool":
+            about = (("tool", entry.tool), ("call", entry.call), ("outcome", entry.outcome))
+            stats = {key: clean_title(value) for key, value in about if value}
+        session.append(Message(i + 1, i or None, entry.role, text, created=created, stats=stats))
     if file.summarized >= len(file.messages):
         raise InterchangeError(
             f"{name}: summarized is {file.summarized}, but of the {len(file.messages)} messages at least the last must "
@@ -181,6 +199,10 @@ def to_toml(session: Session) -> str:
     parts = [tomli_w.dumps(data, multiline_strings=True)]
     for message in path:
         entry: dict[str, Any] = {"role": message.role, "text": message.text}
+        if message.role == "tool":
+            entry |= {
+                key: str(message.stats[key]) for key in ("tool", "call", "outcome") if key in message.stats
+            }
         if message.created:
             entry["created"] = _datetime(message.created)
         # Written one by one, because the library writes short tables of an array on one line.
@@ -194,8 +216,10 @@ def to_markdown(session: Session) -> str:
     if session.system:
         parts.append(f"## System\n\n{session.system.strip()}")
     for message in session.path():
-        heading = "User" if message.role == "user" else "Assistant"
+        heading = {"user": "User", "tool": "Tool"}.get(message.role, "Assistant")
         mark = "" if message.state == "complete" else f" ({message.state})"
+        if tool := called(message):
+            mark = f" ({tool})"
         parts.append(f"## {heading}{mark}\n\n{message.text.strip()}".rstrip())
     return "\n\n".join(parts) + "\n"
 

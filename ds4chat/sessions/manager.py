@@ -21,8 +21,10 @@ from ds4chat.sessions.engine_host import EngineOptions
 from ds4chat.sessions.search import SearchHit
 from ds4chat.sessions.session import Message, Session, SessionInfo, clean_text
 from ds4chat.sessions.shelf import Shelf
+from ds4chat.sessions.tooling import Answer, ToolInfo
+from ds4chat.tools.options import ToolOptions
 
-__all__ = ["EngineOptions", "SessionInfo", "SessionManager"]
+__all__ = ["EngineOptions", "SessionInfo", "SessionManager", "ToolInfo"]
 
 
 class SessionManager:
@@ -38,11 +40,13 @@ class SessionManager:
         system: str = "",
         params: Mapping[str, Any] | None = None,
         save: bool = True,
+        tools: ToolOptions | None = None,
     ) -> None:
         """Open the database; the engine is started by `start_engine`. Raises DatabaseError.
 
         Args:
             system, params: the system prompt and the settings new sessions get.
+            tools: what models may call; None: nothing.
             save: False keeps everything in memory (`--no-save`); sessions on disk can be read and gone on in, unsaved.
         """
         self._system, self._params = clean_text(system), dict(params or {})
@@ -56,7 +60,9 @@ class SessionManager:
             on_unsaved=self._say_unsaved,
         )
         memo = data_dir / "engine.json"
-        self._conductor = Conductor(self._shelf, options, sampling, max_tokens, self._emit, memo)
+        self._conductor = Conductor(
+            self._shelf, options, sampling, max_tokens, self._emit, memo, tools or ToolOptions()
+        )
         self._branches = Branches(self._shelf, self._conductor, self._emit)
 
     # ---- listeners and engine ----
@@ -294,6 +300,35 @@ class SessionManager:
     def continue_reply(self, session_id: str) -> None:
         """Queue a turn that goes on from the last token of a reply that was cut off. Raises UsageError without one."""
         self._conductor.continue_reply(session_id)
+
+    # ---- tools ----
+
+    def answer_tool(self, session_id: str, answer: Answer) -> bool:
+        """The user's word on the call of `ToolAsked`: "once", "session" (this tool runs unasked while the session is
+        open here) or "refuse". False: no call waits for it."""
+        return self._conductor.tooling.answer(session_id, answer)
+
+    def asked_tool(self, session_id: str) -> ev.ToolAsked | None:
+        """The call of the session that waits for the user's word, if one does."""
+        return self._conductor.tooling.asked(session_id)
+
+    async def tools(self) -> list[ToolInfo]:
+        """All tools that are configured; starts the servers they are of."""
+        return await self._conductor.tooling.tools()
+
+    def has_tools_on(self, session_id: str) -> bool:
+        """Whether the session's model is told of the tools."""
+        return self._conductor.tooling.is_on(
+            self._shelf.get(session_id) or self._shelf.db.load_session(session_id)
+        )
+
+    def set_tools(self, session_id: str, on: bool) -> None:
+        """Switch the tools of a session on or off. Its next turn computes all of the window anew."""
+        session = self._shelf.writable(session_id)
+        self._conductor.settings.set_params(session, {**session.params, "tools": on})
+        self._conductor.preparing.path_changed(session_id)
+
+    # ---- what runs ----
 
     def stop(self, session_id: str) -> bool:
         """Stop the session's running turn, else drop its queued one (its text stays). False: nothing to stop."""

@@ -92,7 +92,11 @@ class Preparing:
             return
         if self._live == (session_id, session.head_id) and not self._to_prefill:
             return
-        given = entries(session, session.window(), loaded.fingerprint)
+        tools = self._settings.tools(session, loaded)
+        if tools is None:
+            # What tools there are is not known yet: the prompt would be another one.
+            return
+        given = entries(session, session.window(), loaded.fingerprint, tools=loaded.tools)
         self._given = [e.first_id or 0 for e in given]
         self._command = Prepare(
             session_id,
@@ -100,6 +104,7 @@ class Preparing:
             [e.message for e in given],
             prefill=bool(self._to_prefill),
             store=not self._shelf.is_incognito(session_id),
+            tools=tools,
         )
         self._live, self._to_prefill = (session_id, session.head_id), ""
         self._host.send(self._command)

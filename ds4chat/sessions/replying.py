@@ -51,11 +51,13 @@ class Replying:
         ask: Callable[[Turn, Session], None],
         drop: Callable[[Turn], None],
         ended: Callable[[ev.TurnEnded], None],
+        whole: Callable[[Session, Message], object],
     ) -> None:
         """`ask` sends the turn's question to the engine again; `drop` takes the turn out of the queue, `ended` lets the
-        next one begin."""
+        next one begin; `whole` hears of a reply that ended by itself, before the listeners do."""
         self._shelf, self._settings, self._windows, self._preparing = shelf, settings, windows, preparing
         self._emit, self._ask, self._drop, self._ended = emit, ask, drop, ended
+        self._whole = whole
         self._saver = ReplySaver(shelf)
 
     def begin(self, turn: Turn, session: Session, loaded: Loaded) -> None:
@@ -84,7 +86,8 @@ class Replying:
         turn.n_ctx = loaded.n_ctx
         path = window_to(session, turn.user_id)
         going_on = turn.continue_reply and bool(reply.text or reply.tokens)
-        given = entries(session, [*path, reply] if going_on else path, loaded.fingerprint)
+        said = [*path, reply] if going_on else path
+        given = entries(session, said, loaded.fingerprint, tools=loaded.tools)
         turn.given = [e.first_id or 0 for e in given]
         most = self._settings.max_tokens(session)
         others = 0 if turn.continue_reply else max(0, len(session.siblings(reply.id)) - 1)
@@ -99,6 +102,7 @@ class Replying:
             force=turn.forced,
             store=not self._shelf.is_incognito(session.id),
             grammar=turn.grammar,
+            tools=self._settings.tools(session, loaded) or "",
         )
 
     def event(self, turn: Turn, session: Session, event: Event) -> None:
@@ -145,6 +149,8 @@ class Replying:
             self._emit(ev.PathChanged(session.id))
         self._nothing_waits(turn, session)
         end = ev.TurnEnded(session.id, turn.user_id, reply.id if reply else None, state, turn.stats, error)
+        if reply is not None and state == "complete":
+            self._whole(session, reply)
         self._emit(end)
         self._ended(end)
 

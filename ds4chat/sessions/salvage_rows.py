@@ -152,7 +152,7 @@ def _message(row: dict[str, Value]) -> dict[str, Any]:
         "parent_id": row["parent_id"] if isinstance(row["parent_id"], int) else None,
         "depth": 1,
         "role": role,
-        "state": state if state in _STATES else "complete" if role == "user" else "cut",
+        "state": state if state in _STATES else "cut" if role == "assistant" else "complete",
         "created": _real(row.get("created")),
         "fingerprint": _text(row.get("fingerprint")),
         "model": clean_text(_text(row.get("model"))),

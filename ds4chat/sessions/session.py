@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Role = Literal["user", "assistant"]
+Role = Literal["user", "assistant", "tool"]
+"""A "tool" message says what one call of the reply above it came to."""
 
 MessageState = Literal["complete", "queued", "streaming", "stopped", "cut", "length", "failed"]
 """complete: whole. queued: a user's message that waits for the engine. streaming: a reply that grows.
@@ -43,7 +44,8 @@ class Message:
         fingerprint: of the weights that wrote the reply, "" for a user's message; behind `IMPORTED` where a file
             says so.
         created: seconds since the epoch.
-        stats: the measures of the turn (`events.TurnStats` as a dict), empty for a user's message.
+        stats: the measures of the turn (`events.TurnStats` as a dict), empty for a user's message; of a tool's, which
+            call it answers: `tool`, `call` (its id) and `outcome`.
         hidden: its turn was deleted, which can be undone: neither shown nor given to the model.
     """
 
@@ -198,6 +200,24 @@ class SessionInfo:
     tags: tuple[str, ...] = ()
     stored_tokens: int = 0
     stored_bytes: int = 0
+
+
+def called(message: Message) -> str:
+    """The name of the tool whose result a message is, "" for any other message or an unknown one."""
+    return clean_title(str(message.stats.get("tool", ""))) if message.role == "tool" else ""
+
+
+def speaker(message: Message, you: str = "You", reply: str = "Reply") -> str:
+    """Who says a message, for a line above it."""
+    if message.role == "tool":
+        how = outcome(message)
+        return f"Tool {called(message)}".strip() + (f" ({how})" if how != "ran" else "")
+    return you if message.role == "user" else message.model or reply
+
+
+def outcome(message: Message) -> str:
+    """How a call ended: "ran", "refused", "failed" or "stopped"; "" for what is no result."""
+    return str(message.stats.get("outcome", "ran")) if message.role == "tool" else ""
 
 
 def clean_text(text: str) -> str:

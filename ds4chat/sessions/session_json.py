@@ -94,7 +94,7 @@ _ALLOWED = {
     "$.messages[...]": "an object with at least id, role and text",
     "$.messages[...].id": "a whole number from 1 on",
     "$.messages[...].parent": "a whole number from 1 on, or null",
-    "$.messages[...].role": '"user" or "assistant"',
+    "$.messages[...].role": '"user", "assistant" or "tool"',
     "$.messages[...].text": "a string",
     "$.messages[...].state": "one of the states a message can be in",
     "$.messages[...].created": "seconds since 1970",
@@ -247,7 +247,7 @@ def _message(entry: _MessageFile, name: str) -> Message:
     except msgspec.ValidationError as error:
         raise InterchangeError(f"{name}: stats of message {entry.id}: {explain(error, {})}.") from None
     settled: MessageState = entry.state
-    if entry.role == "user":
+    if entry.role != "assistant":
         settled = "complete"
     elif settled in ("streaming", "queued"):
         settled = "cut"

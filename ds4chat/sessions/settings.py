@@ -24,8 +24,8 @@ SAMPLING_KEYS = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "se
 WHOLE = frozenset({"top_k", "seed", "max_tokens", "ctx"})
 """Settings that are whole numbers."""
 
-KEYS = (*SAMPLING_KEYS, "max_tokens", "ctx", "persona")
-"""All that `Session.params` may hold; `persona` is a name, the others are numbers."""
+KEYS = (*SAMPLING_KEYS, "max_tokens", "ctx", "persona", "tools")
+"""All that `Session.params` may hold; `persona` is a name, `tools` is whether they are on, the others are numbers."""
 
 Params = dict[str, float | int | str | bool | None]
 
@@ -40,8 +40,10 @@ class Settings:
         sampling: Sampling,
         max_tokens: int | None,
         emit: Callable[[ev.ManagerEvent], None],
+        tools: Callable[[Session, Loaded], str | None] = lambda _session, _loaded: "",
     ) -> None:
-        self._shelf, self._emit = shelf, emit
+        """`tools`: see `Tooling.declarations`."""
+        self._shelf, self._emit, self.tools = shelf, emit, tools
         self._sampling, self._max_tokens = sampling, max_tokens
         self._model, self._ctx, self._pinned = options.model_path, options.n_ctx, options.pinned
         self._chosen: set[str] = set()
@@ -150,6 +152,10 @@ def check(params: Mapping[str, Any]) -> Params:
             continue
         if key == "persona":
             kept[key] = clean_text(str(value))
+        elif key == "tools":
+            if not isinstance(value, bool):
+                raise UsageError(f"tools must be true or false, not {value!r}.")
+            kept[key] = value
         elif isinstance(value, bool) or not isinstance(value, int | float):
             raise UsageError(f"{key} must be a number, not {value!r}.")
         elif key in WHOLE and value != int(value):

@@ -12,11 +12,14 @@ import msgspec
 
 from ds4chat.engine.protocol import ChatMessage, Done
 from ds4chat.sessions.events import TurnStats
-from ds4chat.sessions.session import IMPORTED, Message, Session
+from ds4chat.sessions.session import IMPORTED, Message, Session, called
 from ds4chat.sessions.window import plan, turns_between
 
 SUMMARY_HEADER = "Summary of the conversation so far: "
 """Stands before a summary behind the system prompt."""
+
+RESULT_HEADER = "Result of {}:"
+"""Stands before what a tool said, for a model that knows of none."""
 
 
 @dataclass
@@ -84,12 +87,13 @@ class Entry:
     first_id: int | None
 
 
-def entries(session: Session, path: list[Message], fingerprint: str) -> list[Entry]:
+def entries(session: Session, path: list[Message], fingerprint: str, *, tools: bool = False) -> list[Entry]:
     """What the engine is given of a path: the system prompt, then the window with empty replies left out, and with them
     the questions the engine failed on (one too long for the context would stand in the way for ever).
 
     User's messages that follow one another (one was never answered) become one, because templates want the roles to
-    take turns. Sampled ids go along only for the weights that sampled them.
+    take turns. Sampled ids go along only for the weights that sampled them. Without `tools` (a model whose template has
+    no place for them) what a tool said is told in a user's words.
     """
     system = system_text(session, path)
     result = [Entry(ChatMessage("system", system), None)] if system else []
@@ -97,12 +101,15 @@ def entries(session: Session, path: list[Message], fingerprint: str) -> list[Ent
         author = message.fingerprint.removeprefix(IMPORTED)
         tokens = message.tokens if message.role == "assistant" and author == fingerprint else []
         last = result[-1] if result else None
-        if last is not None and last.message.role == message.role:
-            text = f"{last.message.text}\n\n{message.text}"
-            result[-1] = replace(last, message=ChatMessage(message.role, text))
+        role, text = message.role, message.text
+        if role == "tool" and not tools:
+            role, text = "user", f"{RESULT_HEADER.format(called(message) or 'a tool')}\n{text}"
+        if last is not None and last.message.role == role and role != "tool":
+            text = f"{last.message.text}\n\n{text}"
+            result[-1] = replace(last, message=ChatMessage(role, text))
         else:
             imported = bool(tokens) and author != message.fingerprint
-            result.append(Entry(ChatMessage(message.role, message.text, tokens, imported), message.id))
+            result.append(Entry(ChatMessage(role, text, tokens, imported), message.id))
     return result
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ds4chat.errors import UsageError
 from ds4chat.sessions.session import Message, Session
 from ds4chat.ui.commands import PARAMETERS
+from ds4chat.validation import short
 
 if TYPE_CHECKING:
     from ds4chat.sessions.manager import SessionInfo
@@ -120,3 +121,11 @@ def whole(text: str) -> int:
         return int(text)
     except ValueError:
         raise UsageError(f'"{text}" is not a number.') from None
+
+
+def on_or_off(word: str) -> bool | None:
+    """What "on" and "off" mean, None for nothing said. Raises UsageError for another word."""
+    said = {"": None, "on": True, "off": False}
+    if word.strip().lower() not in said:
+        raise UsageError(f'Say on or off, or nothing, and not "{short(word)}".')
+    return said[word.strip().lower()]

@@ -77,6 +77,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("stop", "Stop the reply.", "", "chat.stop", plain=False),
     Command("copy", "Copy the last reply.", "", "chat.copy"),
     Command("quote", "Quote the last reply in what you write.", plain=False),
+    Command(
+        "tools", "List the tools the model may call; on and off switch them for this chat.", "[on or off]"
+    ),
     Command("compact", "Have the older part of this chat summarised.", "[HOW]", "chat.compact"),
     Command("uncompact", "Take the summary back: the older part reaches the model again, as far as it fits."),
     Command(

@@ -117,6 +117,7 @@ PLACES = {
     "AskScreen": "Asking for a value",
     "TextScreen": "Writing a text",
     "ConfirmScreen": "A question",
+    "ToolQuestion": "A call of a tool",
 }
 """Names of places, by class; others go by the class, "SwitcherScreen" as "Switcher"."""
 

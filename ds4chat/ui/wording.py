@@ -57,6 +57,21 @@ def duration(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
 
 
+def result_words(text: str) -> str:
+    """How much a tool said: "empty", "12 characters", "3 lines, 1,204 characters"."""
+    if not text:
+        return "empty"
+    lines, many = text.count("\n") + 1, f"{len(text):,} character{'s' * (len(text) != 1)}"
+    return many if lines == 1 else f"{lines:,} lines, {many}"
+
+
+def tools_line(on: bool) -> str:
+    """How it stands with the tools of a chat, and what changes that."""
+    if on:
+        return "Tools are on in this chat, and each call is asked for. /tools off switches them off."
+    return "Tools are off in this chat. /tools on switches them on."
+
+
 def message_status(
     message: Message,
     *,
@@ -76,6 +91,9 @@ def message_status(
     state = message.state
     if state == "failed" or (error and state not in UNFINISHED):
         return (f"failed: {error}" if error else "failed"), "error"
+    if message.role == "tool":
+        asks = is_last and state == "complete"
+        return (f"not answered · {CONTINUE_KEY} answers", "warning") if asks else ("", "information")
     if message.role == "user":
         if state == "queued":
             return (f"queued behind {ahead}" if ahead else "queued"), "information"

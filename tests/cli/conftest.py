@@ -47,6 +47,7 @@ class FakeManager:
     system: str = ""
     params: Any = None
     save: bool = True
+    tools: Any = None
     engine: EngineStatus = field(default_factory=lambda: EngineStatus("ready", "Smol"))
     listeners: list[Callable[[ManagerEvent], None]] = field(default_factory=list)
     sent: list[tuple[str, str]] = field(default_factory=list)

@@ -103,6 +103,15 @@ FAULTS = {
     "[sampling]\nseed = -1": "sampling.seed must be a whole number from 0 to 4294967294.",
     "[sampling]\nheat = 1": 'unknown key "heat" in sampling: allowed are temperature, top_p, top_k, min_p,',
     "[colours]\na = 1": 'unknown key "colours": allowed are the sections [model], [sampling], [chat], [kv],',
+    '[tools]\nbuiltin = ["eval"]': "tools.builtin[0] must be one of read_file, time, calculator, not 'eval'.",
+    "[tools]\nseconds = 0": "tools.seconds must be a number of seconds from 1 to 3600.",
+    "[[mcp]]\nname = 1": "mcp[0].name must be 1 to 32 letters, digits, - and _, not of type int.",
+    '[[mcp]]\nname = "a b"\ncommand = ["x"]': "mcp[0].name must be 1 to 32 letters, digits, - and _",
+    '[[mcp]]\nname = "a"': "command",
+    '[[mcp]]\nname = "a"\ncommand = []': "mcp[0].command must be a list of the program and its arguments",
+    '[[mcp]]\nname = "a"\ncommand = ["x"]\nurl = ""': 'unknown key "url" in mcp[0]: allowed are name, command, env',
+    '[[mcp]]\nname = "a"\ncommand = ["x"]\nenv = { A = 1 }': "mcp[0].env[...] must be a string",
+    '[[mcp]]\nname = "a"\ncommand = ["x"]\n[[mcp]]\nname = "a"\ncommand = ["y"]': "two servers under [[mcp]] are",
     "model = 1": "model must be path, ctx, threads, gpu_layers, kv_type, flash_attention, folders, not of type int.",
     '[model]\nkv_type = "q9"': "model.kv_type must be one of f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl, not",
     "[model]\nctx = 5": "model.ctx must be a whole number of tokens from 64 up.",
@@ -131,7 +140,7 @@ def test_a_folder_in_the_files_place_is_told(tmp_path: Path) -> None:
 
 
 def test_every_setting_says_what_is_allowed() -> None:
-    assert len(allowed_values()) == 1 + 5 + 7 + 7 + 4 + 10 + 1 + 1  # the last: what a list of folders holds
+    assert len(allowed_values()) == 1 + 6 + 7 + 7 + 4 + 10 + 1 + 4 + 3  # the last: what lists hold
     assert all(allowed_values().values())
 
 

@@ -67,6 +67,10 @@ SAMPLES = {
     "kv.hit_half_life_seconds": "6",
     "kv.accept_different_quant": "true",
     "keys.preset": "vim",
+    "tools.enabled": "yes",
+    "tools.builtin": "time:calculator",
+    "tools.folders": "/a:/b",
+    "tools.seconds": "5",
 }
 
 
@@ -87,7 +91,7 @@ class TestEnvironment:
         monkeypatch.setenv(variable(section, key), SAMPLES[name])
         row = rows(line)[name]
         assert row["source"] == row["variable"] == f"DS4CHAT_{section}_{key}".upper()
-        flag = {"1": "true", "0": "false", "no": "false"} if isinstance(default, bool) else {}
+        flag = {"1": "true", "0": "false", "no": "false", "yes": "true"} if isinstance(default, bool) else {}
         assert row["value"] == flag.get(SAMPLES[name], SAMPLES[name])
         if (section, key) not in BY_PATHS:
             value = getattr(getattr(load_config(line.folder / "none.toml"), section), key)
@@ -299,7 +303,7 @@ class TestCheck:
         monkeypatch.setenv("DS4CHAT_CHAT_BELL", "loud")
         monkeypatch.setenv("DS4CHAT_SAMPLING_TEMPERTURE", "1")
         result = line("config", "check")
-        sections = "the sections [model], [sampling], [chat], [kv], [keys], [[engine]]"
+        sections = "the sections [model], [sampling], [chat], [kv], [keys], [tools], [[engine]], [[mcp]]"
         fault = f"ds4chat: The configuration {path} has a fault: "
         assert result.code == 2 and result.out == ""
         assert result.err.splitlines() == [

@@ -32,6 +32,7 @@ from ds4chat.engine.protocol import (
 )
 from ds4chat.sessions import engine_host
 from ds4chat.sessions.manager import EngineOptions, SessionManager
+from ds4chat.tools.options import ToolOptions
 from tests.support.manager_room import GREEDY, ManagerRoom
 
 MARKERS = 4
@@ -43,12 +44,14 @@ class Script:
 
     Attributes:
         replies: texts of the next replies, in order; without one it says "so be it".
+        tools: the model's template has a place for tools.
         hold: turns wait in the middle of their reply for `go_on`.
     """
 
     def __init__(self) -> None:
         self.replies: list[str] = []
         self.hold = False
+        self.tools = True
         self.commands: list[Command] = []
         self.clients: list[ScriptedClient] = []
 
@@ -130,7 +133,19 @@ class ScriptedClient:
             case Load():
                 self._n_ctx = command.n_ctx or 4096
                 name = Path(command.model_path).stem
-                self._say(Loaded(name, command.model_path, "test", self._n_ctx, 8192, "dense", name, 1000))
+                self._say(
+                    Loaded(
+                        name,
+                        command.model_path,
+                        "test",
+                        self._n_ctx,
+                        8192,
+                        "dense",
+                        name,
+                        1000,
+                        self.script.tools,
+                    )
+                )
             case Prepare():
                 counts = _counts(command.messages)
                 n, ids = sum(counts), (command.session, command.turn)
@@ -176,6 +191,19 @@ def _counts(messages: list[ChatMessage]) -> list[int]:
     return [len(message.text.split()) + MARKERS for message in messages]
 
 
+def scripted_manager(
+    monkeypatch: pytest.MonkeyPatch, home: Path, tools: ToolOptions | None = None
+) -> tuple[SessionManager, Script]:
+    """A manager over `home` with a scripted engine, not started."""
+    script = Script()
+    monkeypatch.setattr(ScriptedClient, "script", script, raising=False)
+    monkeypatch.setattr(engine_host, "EngineClient", ScriptedClient)
+    home.mkdir(exist_ok=True)
+    (home / "scripted.gguf").touch()
+    options = EngineOptions(home / "scripted.gguf", n_ctx=1000)
+    return SessionManager(home, options, GREEDY, tools=tools), script
+
+
 @asynccontextmanager
 async def scripted_room(
     monkeypatch: pytest.MonkeyPatch,
@@ -186,6 +214,7 @@ async def scripted_room(
     save: bool = True,
     start: bool = True,
     pinned: bool = False,
+    tools: ToolOptions | None = None,
 ) -> AsyncIterator[tuple[ManagerRoom, Script]]:
     """A manager over `home` with a scripted engine."""
     script = Script()
@@ -195,7 +224,7 @@ async def scripted_room(
     model = home / "scripted.gguf"
     model.touch()
     options = EngineOptions(model, n_ctx=n_ctx, pinned=pinned)
-    manager = SessionManager(home, options, GREEDY, system=system, save=save)
+    manager = SessionManager(home, options, GREEDY, system=system, save=save, tools=tools)
     room = ManagerRoom(manager)
     try:
         if start:

@@ -15,6 +15,7 @@ through it, and the chat template is kept.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import mmap
@@ -67,6 +68,7 @@ def write_tiny_model(
     ends: bool = False,
     any_bytes: bool = False,
     seed: int = 0,
+    template: str = "",
 ) -> Path:
     """Write one tiny model and return its path.
 
@@ -74,8 +76,13 @@ def write_tiny_model(
     `any_bytes`: replies hold pieces of UTF-8 characters and control characters; otherwise every token is
     whole and printable.
     `seed`: other weights of the same shape.
+    `template`: another chat template than the source's.
     """
     vocabulary = cut_vocabulary(Path(source))
+    if template:
+        key = "tokenizer.chat_template"
+        rest = vocabulary.rest | {key: (GGUFValueType.STRING, template)}
+        vocabulary = dataclasses.replace(vocabulary, rest=rest)
     path = Path(path)
     model = _Model(path, kind, vocabulary, np.random.default_rng([seed, KINDS.index(kind)]))
     _BUILDERS[kind](model)

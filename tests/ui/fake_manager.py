@@ -24,13 +24,14 @@ from ds4chat.sessions.events import (
     SettingsChanged,
     SummaryChanged,
     TextStreamed,
+    ToolAsked,
     TurnEnded,
     TurnQueued,
     TurnStarted,
     TurnStats,
     WindowMoved,
 )
-from ds4chat.sessions.manager import SessionInfo
+from ds4chat.sessions.manager import SessionInfo, ToolInfo
 from ds4chat.sessions.session import Message, Session, is_unfinished, title_from
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class FakeManager:
         self.rested: list[str] = []
         self.left: list[str] = []
         self.closed = False
+        self.asked: dict[str, ToolAsked] = {}
+        self.tool_answers: list[str] = []
         self.auto_ready = True
         self.close_gate: asyncio.Event | None = None
         self.new_draft = ""
@@ -425,6 +428,42 @@ class FakeManager:
         self.running = (session_id, reply.parent_id, reply.id)
         self.emit(TurnStarted(session_id, reply.parent_id, reply.id))
 
+    def ask_for_tool(self, session_id: str, name: str = "calculator", arguments: str = "{}") -> ToolAsked:
+        """The last reply calls a tool."""
+        session = self.sessions[session_id]
+        asked = ToolAsked(session_id, session.head_id or 0, "call_1", name, "built in", arguments)
+        self.asked[session_id] = asked
+        self.emit(asked)
+        return asked
+
+    def asked_tool(self, session_id: str) -> ToolAsked | None:
+        return self.asked.get(session_id)
+
+    def answer_tool(self, session_id: str, answer: str) -> bool:
+        if self.asked.pop(session_id, None) is None:
+            return False
+        self.tool_answers.append(answer)
+        return True
+
+    def add_result(self, session_id: str, text: str, outcome: str = "ran") -> Message:
+        """What a call came to."""
+        session = self.sessions[session_id]
+        self._ids += 1
+        message = Message(self._ids, session.head_id, "tool", text)
+        message.stats = {"tool": "calculator", "call": "call_1", "outcome": outcome}
+        session.append(message)
+        self.emit(MessageAdded(session_id, message.id))
+        return message
+
+    async def tools(self) -> list[ToolInfo]:
+        return [ToolInfo("calculator", "Works it out.", "built in")]
+
+    def has_tools_on(self, session_id: str) -> bool:
+        return bool(self.sessions[session_id].params.get("tools"))
+
+    def set_tools(self, session_id: str, on: bool) -> None:
+        self.set_params(session_id, {**self.sessions[session_id].params, "tools": on})
+
     def stop(self, session_id: str) -> bool:
         if self.running is not None and self.running[0] == session_id:
             self.finish("stopped")
@@ -450,6 +489,7 @@ class FakeManager:
 
     def busy_sessions(self) -> dict[str, str]:
         busy = {session_id: "queued" for session_id, _ in self.queue}
+        busy |= dict.fromkeys(self.asked, "running")
         if self.running is not None:
             busy[self.running[0]] = "running"
         if self.compacting:

@@ -17,7 +17,7 @@ from typing import Any
 from ds4chat.safe_text import visible
 from ds4chat.sessions.exporting import code
 from ds4chat.sessions.reasoning import split
-from ds4chat.sessions.session import Message, Session
+from ds4chat.sessions.session import Message, Session, speaker
 
 COLOR_NAMES = (
     "background", "surface", "foreground", "muted", "user", "reply", "heading", "link", "quote", "rule",
@@ -73,7 +73,7 @@ def _about(session: Session, path: list[Message]) -> str:
 
 def _article(session: Session, message: Message) -> str:
     is_user = message.role == "user"
-    who = "You" if is_user else _text(message.model or session.model or "Assistant")
+    who = _text(speaker(message, reply=session.model or "Assistant"))
     notes = [_time(message.created)] if message.created else []
     if mark := _MARKS.get(message.state):
         notes.append(mark)
@@ -83,7 +83,9 @@ def _article(session: Session, message: Message) -> str:
         notes.append(f"version {place} of {len(siblings)}; the others are not in this file")
     note = f" <small>{' · '.join(notes)}</small>" if notes else ""
     parts = [f'<h2 class="who">{who}{note}</h2>']
-    if is_user:
+    if message.role == "tool":
+        parts.append(f"<details><summary>Result</summary>\n<pre>{_text(message.text)}</pre></details>")
+    elif is_user:
         parts.append(_markdown(message.text))
     else:
         for part in split(message.text, whole=True):

@@ -12,6 +12,6 @@ def to_jsonl(session: Session) -> bytes:
     """The path to the head as one line, with the system prompt first and without what the model only thought."""
     messages = [{"role": "system", "content": session.system}] if session.system else []
     for message in session.path():
-        text = message.text if message.role == "user" else visible_answer(message.text, whole=True)
+        text = message.text if message.role != "assistant" else visible_answer(message.text, whole=True)
         messages.append({"role": message.role, "content": text})
     return msgspec.json.encode({"messages": messages}) + b"\n"

@@ -227,7 +227,7 @@ class _Planter:
             piece, parent, before = todo.pop()
             self._seen += 1
             below = children.get(piece.key, [])
-            if piece.role == "assistant" and parent is None:
+            if piece.role != "user" and parent is None:
                 chat.leave_out("greetings")
                 todo += [(child, None, None) for child in reversed(below)]
                 continue

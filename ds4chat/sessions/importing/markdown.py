@@ -12,7 +12,7 @@ from typing import Literal, cast, get_args
 
 from ds4chat.errors import InterchangeError
 from ds4chat.sessions.importing.chats import ForeignChat
-from ds4chat.sessions.session import MessageState, clean_text
+from ds4chat.sessions.session import MessageState, Role, clean_text
 
 SOURCE = "markdown"
 
@@ -21,8 +21,11 @@ _ASSISTANT = (
     r"assistant|ai|bot|model|response|answer|chatgpt|gpt(?:-?[0-9][\w.-]*)?|claude|gemini|copilot|llama|mistral|deepseek"
     r"|qwen|(?:chatgpt|claude|gemini|copilot) (?:said|says|replied)"
 )
+_TOOL = r"tool"
 _SYSTEM = r"system(?: prompt| message)?"
 _NAME = rf"(?:(?P<user>{_USER})|(?P<assistant>{_ASSISTANT})|(?P<system>{_SYSTEM}))"
+_HEADING = _NAME.replace("(?P<system>", f"(?P<tool>{_TOOL})|(?P<system>")
+"""A tool has a heading or no line at all: in prose the word is a common one."""
 _BEFORE = r"[^\w\s*#<>\[\]`|]{0,4}[ \t]?"
 """A picture that some put before the name."""
 _NOTE = r"(?:[ \t]*\((?P<note>[^()]*)\))?"
@@ -32,7 +35,7 @@ Style = Literal["heading", "bold", "plain"]
 
 _STYLES: dict[Style, re.Pattern[str]] = {
     "heading": re.compile(
-        rf"(?P<level>\#{{1,6}})[ \t]+{_BEFORE}\**{_NAME}\**:?\**{_NOTE}(?:[ \t]+[-–—·|][^\n]*)?[ \t]*:?",
+        rf"(?P<level>\#{{1,6}})[ \t]+{_BEFORE}\**{_HEADING}\**:?\**{_NOTE}(?:[ \t]+[-–—·|][^\n]*)?[ \t]*:?",
         re.IGNORECASE,
     ),
     "bold": re.compile(
@@ -90,7 +93,7 @@ def read(text: str) -> ForeignChat:
         else:
             note = turn.note.strip().lower()
             state = cast(MessageState, note) if turn.role == "assistant" and note in _STATES else "complete"
-            chat.add(key, above, "user" if turn.role == "user" else "assistant", said, state=state)
+            chat.add(key, above, cast(Role, turn.role), said, state=state)
         above = key
     return chat
 
@@ -149,7 +152,9 @@ def _turns(lines: list[str], style: Style, level: int) -> tuple[str, list[_Turn]
             continue
         match = None if fences.inside(line) else pattern.fullmatch(line)
         if match is not None and (style != "heading" or len(match["level"]) == level):
-            role = "user" if match["user"] else "assistant" if match["assistant"] else "system"
+            role = next(
+                role for role in ("user", "assistant", "tool", "system") if match.groupdict().get(role)
+            )
             rest = "" if style == "heading" else match["rest"]
             turns.append(_Turn(role, match["note"] or "", [rest] if rest else []))
         elif turns:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ds4chat.engine.tool_calls import blocks
 from ds4chat.errors import InterchangeError
 from ds4chat.sessions.importing.chats import (
     ATTACHMENT_ONLY,
@@ -98,13 +99,16 @@ def _of(messages: list[_Message]) -> ForeignChat:
 
 def _take_all(chat: ForeignChat, messages: list[_Message]) -> None:
     before: str | None = None
+    called = False
     for i, message in enumerate(messages):
         key = str(i)
-        _take(chat, key, before, message)
+        called = _take(chat, key, before, message, called)
         before = key
 
 
-def _take(chat: ForeignChat, key: str, parent: str | None, message: _Message) -> None:
+def _take(chat: ForeignChat, key: str, parent: str | None, message: _Message, called: bool) -> bool:
+    """Take a message in. `called`: the one before calls tools in its text, or is what one of them said; returned for
+    the next one."""
     said = text_of(message.role) or text_of(message.from_)
     lost: list[str] = []
     text = _text(message.content if message.content is not None else message.value, lost)
@@ -113,17 +117,20 @@ def _take(chat: ForeignChat, key: str, parent: str | None, message: _Message) ->
     if said.lower() in ("system", "developer"):
         chat.instruct(text)
         chat.pass_over(key, parent)
-        return
+        return False
+    if said.lower() == "tool" and called and text.strip():
+        chat.add(key, parent, "tool", text, created=seconds(message.created))
+        return True
     if said.lower() in ("tool", "function", "observation", "function_call"):
         chat.pass_over(key, parent, "tool messages")
-        return
+        return called
     role = role_of(said)
     if role is None:
         chat.pass_over(key, parent, unknown_role(said))
-        return
+        return False
     if message.tool_calls and not text.strip():
         chat.pass_over(key, parent, "tool messages")
-        return
+        return False
     if role == "user" and not text.strip() and lost:
         text = ATTACHMENT_ONLY
     chat.add(
@@ -135,6 +142,7 @@ def _take(chat: ForeignChat, key: str, parent: str | None, message: _Message) ->
         created=seconds(message.created) or seconds(message.created_at) or seconds(message.timestamp),
         model=text_of(message.model),
     )
+    return role == "assistant" and any(blocks(text))
 
 
 def _text(content: Any, lost: list[str]) -> str:

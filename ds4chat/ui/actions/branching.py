@@ -55,6 +55,8 @@ class BranchActions(EditingActions):
         if self.transcript.chosen is None:
             return self.transcript.last_message(role or "assistant")
         chosen = self.transcript.chosen_message
+        if chosen is not None and action == "fold" and chosen.message.role == "tool":
+            return chosen
         return chosen if chosen is not None and role in (None, chosen.message.role) else None
 
     # -- branches

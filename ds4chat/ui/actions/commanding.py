@@ -177,6 +177,19 @@ class CommandActions(ViewingScreen):
     def _do_search(self, words: str, session_id: str) -> None:
         self._other("action_search")(words)
 
+    async def _do_tools(self, word: str, session_id: str) -> None:
+        from ds4chat.ui.command_arguments import on_or_off
+        from ds4chat.ui.wording import tools_line
+
+        on = on_or_off(word)
+        if on is not None:
+            self.manager.set_tools(session_id, on)
+        listed = ", ".join(f"{tool.name} ({tool.where})" for tool in await self.manager.tools())
+        text = f"{tools_line(self.manager.has_tools_on(session_id))} There are: {listed or 'none'}."
+        note = self._views.note(session_id, text, "information")
+        if session_id == self.current_id:
+            self.transcript.add_note(note)
+
     def _do_compact(self, how: str, session_id: str) -> None:
         if how.strip().lower() == "undo":
             self.manager.undo_compact(session_id)

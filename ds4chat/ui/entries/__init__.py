@@ -10,6 +10,7 @@ from ds4chat.ui.entries.page import Page
 from ds4chat.ui.entries.reply import ReplyEntry
 from ds4chat.ui.entries.summary import SummaryEntry, SummaryGrowingEntry
 from ds4chat.ui.entries.thought import Memory
+from ds4chat.ui.entries.tool import ToolEntry
 
 __all__ = [
     "Entry",
@@ -21,5 +22,6 @@ __all__ = [
     "RuleEntry",
     "SummaryEntry",
     "SummaryGrowingEntry",
+    "ToolEntry",
     "UserEntry",
 ]

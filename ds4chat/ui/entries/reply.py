@@ -12,6 +12,7 @@ from ds4chat.sessions.session import Message
 from ds4chat.ui.entries.message import MessageEntry, place
 from ds4chat.ui.entries.page import Page, make_line
 from ds4chat.ui.entries.thought import Memory, Thought
+from ds4chat.ui.entries.tool import may_call, with_calls
 from ds4chat.ui.text import visible, wrap
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class ReplyEntry(MessageEntry):
         self.memory = memory or Memory()
         self._answer_at: int | None = None
         self._opened: float | None = None
-        self._taken = 0
+        self._taken = self._calls = 0
         self._blocks: list[Block] = []
         self._live = ""
         self._pieces: dict[tuple[str, bool], list[Strip]] = {}
@@ -57,6 +58,12 @@ class ReplyEntry(MessageEntry):
 
     def take(self, text: str) -> None:
         answer = text[self._answer_at :] if self._answer_at is not None else self._part(text)
+        if may_call(answer):
+            answer = with_calls(answer)
+            calls = answer.count("```call\n")
+            if calls != self._calls:
+                # What was text until its end came is shown as a block.
+                self._blocks, self._live, self._taken, self._calls = [], "", 0, calls
         if len(answer) < self._taken:
             self._blocks, self._live, self._taken = [], "", 0
         self._live += visible(answer[self._taken :])

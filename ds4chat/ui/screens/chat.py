@@ -14,6 +14,7 @@ from ds4chat.ui.actions.messages import MessageActions
 from ds4chat.ui.actions.panels import PanelActions
 from ds4chat.ui.actions.reading import ReadingActions
 from ds4chat.ui.actions.sessions import SessionActions
+from ds4chat.ui.actions.tools import ToolActions
 from ds4chat.ui.actions.writing import WritingActions
 from ds4chat.ui.palette import Palette
 from ds4chat.ui.screens.bindings import CHAT_BINDINGS
@@ -30,7 +31,9 @@ NOT_COMMANDS = (
 """Keys that make no sense in the command palette."""
 
 
-class ChatScreen(WritingActions, SessionActions, MessageActions, PanelActions, LookActions, ReadingActions):
+class ChatScreen(
+    ToolActions, WritingActions, SessionActions, MessageActions, PanelActions, LookActions, ReadingActions
+):
     """The one screen below all dialogs."""
 
     DEFAULT_CSS = stylesheet(__file__)

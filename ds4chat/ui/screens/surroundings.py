@@ -146,6 +146,9 @@ class Surroundings(Screen[None]):
         watched = self.app.app_focus and event.session_id == self.current_id
         if watched or event.reply_id is None or event.state in ("stopped", "cut"):
             return
+        if self.manager.is_busy(event.session_id):
+            # The model goes on behind the calls of its reply.
+            return
         self._unread.add(event.session_id)
         if self.bell_when_done:
             self.app.bell()

@@ -23,6 +23,7 @@ from ds4chat.sessions.events import (
     SavingChanged,
     SessionListChanged,
     TextStreamed,
+    ToolAsked,
     TurnEnded,
     TurnStarted,
 )
@@ -267,6 +268,9 @@ class ViewingScreen(Surroundings):
                 self.unsaved = event.why
             self.post_message(ManagerEventReceived(event))
 
+    def _tool_asked(self, asked: ToolAsked) -> None:
+        """See `ToolActions`."""
+
     def on_manager_event_received(self, message: ManagerEventReceived) -> None:
         event = message.event
         self._activity.apply(event, time.monotonic())
@@ -280,6 +284,8 @@ class ViewingScreen(Surroundings):
             case TurnStarted(session_id=session_id):
                 info = self._infos.get(session_id)
                 self._activity.expect_restore(session_id, self.manager.restore_ms(info) if info else None)
+            case ToolAsked():
+                self._tool_asked(event)
             case TurnEnded():
                 self._reply_done(event)
                 self._list_later()

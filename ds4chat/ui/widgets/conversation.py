@@ -10,12 +10,15 @@ from ds4chat.sessions.events import (
     PromptProgress,
     SummaryChanged,
     TextStreamed,
+    ToolAsked,
+    ToolRunning,
     TurnEnded,
     TurnQueued,
     TurnStarted,
     WindowMoved,
 )
 from ds4chat.ui.entries import MessageEntry, SummaryGrowingEntry
+from ds4chat.ui.text import one_line
 from ds4chat.ui.widgets.session_transcript import Note, SessionTranscript, branch_of
 
 __all__ = ["Conversation", "Note"]
@@ -42,8 +45,13 @@ class Conversation(SessionTranscript):
                 self._errors.pop(reply_id, None)
             case TurnEnded(session_id=session_id, message_id=message_id, reply_id=reply_id, error=error):
                 self._progress.pop(session_id, None)
+                self._calling.pop(reply_id or 0, None)
                 if error:
                     self._errors[reply_id if reply_id is not None else message_id] = error
+            case ToolAsked(message_id=message_id, name=name):
+                self._calling[message_id] = f"{one_line(name)} waits for your word"
+            case ToolRunning(message_id=message_id, name=name):
+                self._calling[message_id] = f"{one_line(name)} is running…"
             case CompactProgress(session_id=session_id, text=text):
                 self._growing.setdefault(session_id, SummaryGrowingEntry()).add(text)
             case SummaryChanged(session_id=session_id):
@@ -54,7 +62,10 @@ class Conversation(SessionTranscript):
     def _update(self, event: ManagerEvent) -> None:
         match event:
             case MessageAdded(message_id=message_id):
+                self._worked_off(message_id)
                 self._add_message(message_id)
+            case ToolAsked(message_id=message_id) | ToolRunning(message_id=message_id):
+                self._refresh_status(message_id)
             case TurnQueued(message_id=message_id):
                 self._refresh_status(message_id)
             case TurnStarted(message_id=message_id, reply_id=reply_id):
@@ -100,6 +111,14 @@ class Conversation(SessionTranscript):
             self._refresh_status(previous)
         if message.role == "user":
             self.follow_end()
+
+    def _worked_off(self, message_id: int) -> None:
+        """A result: its call does not run any more."""
+        at: int | None = message_id
+        while self.session is not None and at is not None and self.session.messages[at].role == "tool":
+            at = self.session.messages[at].parent_id
+        if at is not None and self._calling.pop(at, None) is not None:
+            self._refresh_status(at)
 
     def _refresh_questions(self) -> None:
         """A turn may answer several messages that waited together: none of them waits any more."""

@@ -18,7 +18,7 @@ from ds4chat.ui.wording import age
 if TYPE_CHECKING:
     from ds4chat.sessions.search import SearchHit
 
-SPEAKERS = {"user": "You", "assistant": "Reply"}
+SPEAKERS = {"user": "You", "assistant": "Reply", "tool": "Tool"}
 
 LEAD = 0.6
 """How far to the right of a line its first hit may stand, as a part of the width."""

@@ -16,6 +16,7 @@ from ds4chat.ui.entries import (
     RuleEntry,
     SummaryEntry,
     SummaryGrowingEntry,
+    ToolEntry,
     UserEntry,
 )
 from ds4chat.ui.widgets.choosing import ChoosingTranscript
@@ -46,6 +47,8 @@ class SessionTranscript(ChoosingTranscript):
         self._memory = Memory()
         self._errors: dict[int, str] = {}
         self._ahead: dict[int, int] = {}
+        self._calling: dict[int, str] = {}
+        """What is said below a reply whose calls are worked off, by its id."""
         self._progress: dict[str, tuple[int, int]] = {}
 
     # -- a session as a whole
@@ -140,10 +143,14 @@ class SessionTranscript(ChoosingTranscript):
             return known
         if message.role == "user":
             return UserEntry(message, "You", status, severity)
+        if message.role == "tool":
+            return ToolEntry(message, status, severity, self._memory)
         return ReplyEntry(message, message.model or "Reply", status, severity, self._memory)
 
     def _status(self, message: Message) -> tuple[str, str]:
         session = self.session
+        if message.id in self._calling:
+            return self._calling[message.id], "information"
         return message_status(
             message,
             is_last=session is not None and session.head_id == message.id,

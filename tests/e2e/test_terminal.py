@@ -27,7 +27,7 @@ ENDLESS = ("--max-tokens", "3000")
 
 @pytest.fixture
 def starter_program(tmp_path: Path, starter: Path) -> Program:
-    (tmp_path / "config.toml").write_text("[sampling]\ntemperature = 0.0\n")
+    (tmp_path / "config.toml").write_text("[model]\nthreads = 1\n[sampling]\ntemperature = 0.0\n")
     return Program(tmp_path)
 
 

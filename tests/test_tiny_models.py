@@ -53,7 +53,8 @@ class Llama:
         assert self.model, f"{path} does not load"
         params = lib.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = 1024, 256, 256
-        params.n_threads = params.n_threads_batch = 2
+        # Threads that wait for one another starve on a busy machine.
+        params.n_threads = params.n_threads_batch = 1
         params.n_seq_max, params.kv_unified, params.flash_attn_type = 2, True, 1
         params.type_k = params.type_v = kv_type
         self.context = lib.llama_init_from_model(self.model, params)

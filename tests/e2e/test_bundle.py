@@ -14,6 +14,7 @@ import pytest
 
 from ds4chat.sessions.database import Database
 from ds4chat.sessions.session import Message
+from tests.support import memos
 from tests.support.program import Program
 
 QUESTION = "And of Spain, please?"
@@ -47,12 +48,10 @@ def homes(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Path]) -> Ho
     model = ("-m", str(tiny["dense"]))
     session = first.ask("What is the capital city of France? Answer in one word.", *SHORT, *model)["session"]
     second = first.ask("And of Italy?", "-r", session, *SHORT)
-    for home in (imported, copied):
-        # What each processor is asked once is no part of a chat, and takes seconds.
-        for memo in (first.home / "data").glob("*.json"):
-            shutil.copy(memo, home.home / "data")
     (imported.home / "data" / "models").mkdir()
     shutil.copy(tiny["dense"], imported.home / "data" / "models")
+    for home in (imported, copied):
+        memos.learn(home.home / "data")
     bundle = root / "chat.ds4chat"
     done = first.run("export", session, "--with-checkpoints", str(bundle))
     assert done.returncode == 0, done.stderr

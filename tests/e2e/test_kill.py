@@ -55,8 +55,9 @@ async def test_after_a_kill_behind_a_stored_tail_the_tokens_are_the_same(model: 
 
 
 async def test_after_a_kill_in_a_reply_its_text_stays_and_the_chat_goes_on(
-    model: Path, tmp_path: Path
+    tiny_model: Path, tmp_path: Path
 ) -> None:
+    model = tiny_model
     async with manager_room(model, tmp_path / "whole", max_tokens=40) as room:
         session = room.manager.new_session()
         await room.ask(session.id, FIRST)

@@ -1,4 +1,4 @@
-"""`ds4chat -p` on the starter model, each question in a process of its own."""
+"""`ds4chat -p`, each question in a process of its own: on the starter model where the answer counts, else on a tiny one."""
 
 from __future__ import annotations
 
@@ -29,11 +29,19 @@ KEYS = [
 
 
 @pytest.fixture
-def program(tmp_path: Path, starter: Path) -> Program:
+def starter_program(tmp_path: Path, starter: Path) -> Program:
+    (tmp_path / "config.toml").write_text("[model]\nthreads = 1\n")
     return Program(tmp_path)
 
 
-def test_three_questions_in_three_processes_compute_only_the_new_text(program: Program) -> None:
+@pytest.fixture
+def program(tmp_path: Path, wordy: Path) -> Program:
+    (tmp_path / "config.toml").write_text(f'[model]\npath = "{wordy}"\nthreads = 1\n')
+    return Program(tmp_path)
+
+
+def test_three_questions_in_three_processes_compute_only_the_new_text(starter_program: Program) -> None:
+    program = starter_program
     first = program.ask("What is the capital city of France? Answer in one word.")
     assert list(first) == KEYS
     assert "Paris" in first["text"]
@@ -101,7 +109,8 @@ def test_typed_markers_reach_the_model_as_text_and_the_chat_resumes(program: Pro
 def test_a_kill_of_everything_in_the_middle_of_a_reply_loses_nothing_shown(program: Program) -> None:
     running = subprocess.Popen(
         program.command(
-            "-p", "Write a long story about a whale.", "--output-format", "stream-json", "--temperature", "0"
+            *("-p", "Write a long story about a whale.", "--output-format", "stream-json", "--temperature", "0"),
+            *("--max-tokens", "3000"),
         ),
         env=program.env,
         stdout=subprocess.PIPE,
@@ -135,7 +144,8 @@ def test_a_kill_of_everything_in_the_middle_of_a_reply_loses_nothing_shown(progr
     assert again["generated_tokens"] > 0
 
 
-def test_standard_input_is_the_prompt_without_a_terminal(program: Program) -> None:
+def test_standard_input_is_the_prompt_without_a_terminal(starter_program: Program) -> None:
+    program = starter_program
     done = program.run(
         "--temperature", "0", stdin="What is the capital city of France? Answer in one word.\n"
     )

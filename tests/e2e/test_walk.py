@@ -1,4 +1,4 @@
-"""One long walk through the chat screen by keys alone, in tmux, on the real engine and the starter model."""
+"""One long walk through the chat screen by keys alone, in tmux, on the real engine: the starter model, later a tiny one."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ Window = Tmux | Terminal
 
 
 @pytest.fixture
-def program(tmp_path: Path, starter: Path) -> Program:
-    (tmp_path / "config.toml").write_text("[sampling]\ntemperature = 0.0\nmax_tokens = 60\n")
+def program(tmp_path: Path, wordy: Path) -> Program:
+    (tmp_path / "config.toml").write_text(
+        "[model]\nthreads = 1\n[sampling]\ntemperature = 0.0\nmax_tokens = 60\n"
+    )
     program = Program(tmp_path)
     models = tmp_path / "data" / "models"
     models.mkdir(parents=True)
-    (models / "other.gguf").symlink_to(starter)
+    (models / "other.gguf").symlink_to(wordy)
     return program
 
 

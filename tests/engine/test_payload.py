@@ -313,7 +313,7 @@ def some_payloads() -> st.SearchStrategy[bytes]:
     length=st.one_of(st.integers(0, 3), st.just(2**32 - 1)),
 )
 @example(garbage=b"", start=0, length=0)
-@settings(max_examples=150, deadline=1000)
+@settings(max_examples=60, deadline=1000)
 def test_garbage_passes_or_is_a_checkpoint_error(
     memory: MemoryKind, garbage: bytes, start: int, length: int
 ) -> None:

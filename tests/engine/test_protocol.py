@@ -167,7 +167,7 @@ FIELDS = sorted({name for kind in (*COMMANDS, *EVENTS) for name in kind.__struct
         ),
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_garbage_decodes_or_is_a_decode_error(line: bytes) -> None:
     for decode, kinds in ((decode_command, COMMANDS), (decode_event, EVENTS)):
         with contextlib.suppress(msgspec.DecodeError):

@@ -64,7 +64,8 @@ def test_trailer_round_trip(calls: dict[str, str]) -> None:
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
-        lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+        lambda x: st.lists(x, max_size=4) | st.dictionaries(st.text(), x, max_size=4),
+        max_leaves=12,
     )
 )
 def test_white_space_and_order_do_not_change_the_id(arguments: object) -> None:

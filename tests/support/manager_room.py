@@ -13,6 +13,7 @@ from typing import TypeVar
 from ds4chat.engine.protocol import KvOptions, Sampling
 from ds4chat.sessions.events import EngineChanged, ManagerEvent, TurnEnded
 from ds4chat.sessions.manager import EngineOptions, SessionManager
+from tests.support import memos
 
 E = TypeVar("E")
 
@@ -77,6 +78,7 @@ async def manager_room(
 ) -> AsyncIterator[ManagerRoom]:
     """A manager over `home`, its engine started; closed at the end as a quit closes it."""
     home.mkdir(exist_ok=True)
+    memos.learn(home)
     options = EngineOptions(
         model,
         n_ctx=n_ctx,

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
+
+from tests.support import memos
 
 
 class Program:
-    """`ds4chat` with all its files below one folder."""
+    """`ds4chat` with all its files below one folder.
 
-    _homes: ClassVar[list[Path]] = []
+    Attributes:
+        learns: whether it begins with what the homes before found out about this machine and their models.
+    """
+
+    learns = True
 
     def __init__(self, home: Path) -> None:
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
         (home / "data").mkdir(exist_ok=True)
-        self._learn()
-        self._homes.append(home)
-
-    def _learn(self) -> None:
-        """What this processor cannot run is found out once a machine, and not by each test again."""
-        for other in self._homes:
-            memo = other / "data" / "engine.json"
-            with contextlib.suppress(OSError, ValueError):
-                if "no_extra_buffers" in json.loads(memo.read_text()):
-                    (self.home / "data" / "engine.json").write_text(memo.read_text())
-                    return
+        if self.learns:
+            memos.learn(home / "data")
 
     @property
     def env(self) -> dict[str, str]:

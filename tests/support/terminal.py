@@ -94,6 +94,10 @@ class Terminal:
             assert time.monotonic() < deadline, f"{wanted!r} never came; the screen:\n{self.text}"
             self._read(0.2)
 
+    def read(self, seconds: float) -> None:
+        """Take in what the program writes, once, and wait for it so long at most."""
+        self._read(seconds)
+
     def blank(self) -> None:
         """Forget what stands on the screen, as if another program had wiped it."""
         self._screen.reset()

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from ds4chat.ui import clipboard
+from tests.ui import shortcuts
 from tests.ui.fake_manager import FakeManager
+
+
+@pytest.fixture(autouse=True, scope="session")
+def swift_textual() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        shortcuts.take(monkeypatch)
+        yield
 
 
 @pytest.fixture(autouse=True)

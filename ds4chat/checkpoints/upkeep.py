@@ -33,10 +33,14 @@ log = logging.getLogger(__name__)
 
 
 def survey(
-    directory: Directory, identity: Identity | None, now: float, pinned: Collection[bytes] = ()
+    directory: Directory,
+    identity: Identity | None,
+    now: float,
+    pinned: Collection[bytes] = (),
+    expendable: Collection[bytes] = (),
 ) -> list[Entry]:
     """Every span file below the root as eviction sees it, its id being its `Path`; headers are read afresh,
-    since other processes count hits in them. `now` is in seconds since 1970; `pinned` are names.
+    since other processes count hits in them. `now` is in seconds since 1970; `pinned` and `expendable` are names.
 
     Unusable is what this build cannot restore: an unreadable header, another payload version, a chain with a
     gap, a file set aside. Another model's spans are usable; its user may come back. Files being written are not
@@ -67,6 +71,7 @@ def survey(
                     reason=header.reason,
                     usable=name in usable,
                     pinned=name in held,
+                    expendable=name in expendable,
                 )
             )
         entries += [_junk(folder / name, size) for name, size in listing.beside.items() if name.endswith(BAD)]
@@ -128,11 +133,12 @@ def make_room(
     now: float,
     half_life_seconds: float,
     protected: Collection[Path] = (),
+    expendable: Collection[bytes] = (),
     all_or_nothing: bool = True,
     slack: float = SLACK,
 ) -> list[Path] | None:
     """Delete files until `need_bytes` more fit the budget, and name them in the order they went. Spares pinned
-    spans and those that any process stands on, besides the `protected`.
+    spans and those that any process stands on, besides the `protected`; takes the `expendable` ones first.
 
     None, with nothing deleted, when all that may go is not enough; without `all_or_nothing` what may go goes
     then. A file that cannot be deleted raises its `OSError`; one that is gone already counts as deleted.
@@ -142,7 +148,7 @@ def make_room(
         return []
     directory.sweep()
     total = directory.total_bytes()
-    entries = survey(directory, identity, now, pins.pinned(directory.root))
+    entries = survey(directory, identity, now, pins.pinned(directory.root), expendable)
     spared = {*protected, *leased(directory.root)}
     # What is being written counts, and cannot go.
     sizes = {entry.id: entry.nbytes for entry in entries}

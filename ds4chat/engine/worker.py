@@ -36,6 +36,7 @@ from ds4chat.engine.protocol import (
     Cancel,
     Command,
     Event,
+    Expendable,
     Failed,
     Forget,
     Generate,
@@ -103,6 +104,7 @@ class Engine(threading.Thread):
         self._turns: Turns | None = None
         self._store: Store | None = None
         self._writer: Writer | None = None
+        self._expendable: list[bytes] = []
 
     def _emit(self, event: Event) -> None:
         self._said_at = time.monotonic()
@@ -141,6 +143,8 @@ class Engine(threading.Thread):
                 self._load(command)
             elif isinstance(command, Forget):
                 self._forget(command)
+            elif isinstance(command, Expendable):
+                self._put_up(command)
             elif isinstance(command, Generate | Prepare):
                 self._work(command)
                 store_idle_at = time.monotonic() + IDLE_SECONDS
@@ -192,6 +196,15 @@ class Engine(threading.Thread):
                 )
             except (OSError, ValueError):
                 log.exception("checkpoints of a deleted session stay")
+
+    def _put_up(self, command: Expendable) -> None:
+        try:
+            self._expendable = [bytes.fromhex(name) for name in command.spans]
+        except ValueError as error:
+            log.error("not the names of checkpoints: %s", error)
+            return
+        if self._store is not None:
+            self._store.set_expendable(self._expendable)
 
     def _forget_the_rest(self) -> None:
         """What was deleted right before the end is deleted all the same; other work that waits is not begun."""
@@ -357,6 +370,7 @@ class Engine(threading.Thread):
             accept_different_quant=kv.accept_different_quant,
             crashed_pid=command.crashed_pid,
         )
+        self._store.set_expendable(self._expendable)
         self._writer = Writer(self._store)
 
     def _say_if_small(self, span_bytes: int) -> None:

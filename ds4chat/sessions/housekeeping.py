@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ds4chat.engine.protocol import Forget
+from ds4chat.engine.protocol import Expendable, Forget
 from ds4chat.engine.spawn import updated_from
 from ds4chat.errors import DatabaseError
 from ds4chat.sessions import events as ev
@@ -37,9 +37,13 @@ class Housekeeping:
         """`memo` remembers the engine's version."""
         self._shelf, self._host, self._emit, self._memo = shelf, host, emit, memo
         self._done = False
+        self._put_up: list[str] = []
 
     def engine_is_ready(self) -> None:
-        """Once a run: say that checkpoints are of no use any more, take away what was left in the trash."""
+        """Say which checkpoints go first. Once a run: say that checkpoints are of no use any more, take away what was
+        left in the trash."""
+        self._put_up = []
+        self.put_up()
         if self._done or not self._shelf.save:
             return
         self._done = True
@@ -50,6 +54,20 @@ class Housekeeping:
                 text = f"{what}: each chat is computed once more when it is opened next."
                 self._emit(ev.EngineNotice(text))
         self._forget_all(self._shelf.leftovers(time.time() - KEEP_SECONDS))
+
+    def put_up(self) -> None:
+        """The trash, or what its sessions stand on, may have changed: tell the engine which checkpoints go first when room
+        is made, so that what was deleted is not kept in place of what is still talked in."""
+        if not self._host.is_ready:
+            return
+        try:
+            spans = self._shelf.db.spans_of_trash()
+        except DatabaseError:
+            log.exception("checkpoints of deleted sessions are kept as others are")
+            return
+        if spans != self._put_up:
+            self._put_up = spans
+            self._host.send(Expendable(spans))
 
     def empty_trash(self) -> None:
         """Delete for good what was deleted in this run. Without an engine only what has no checkpoints: those would

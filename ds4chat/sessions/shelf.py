@@ -326,6 +326,11 @@ class Shelf:
 
     # ---- the trash ----
 
+    @property
+    def has_trash(self) -> bool:
+        """Whether this process deleted a session that can be brought back."""
+        return bool(self._trash)
+
     def trash(self, session_id: str) -> None:
         """Delete a session so that it can be brought back until this process closes; its lock is held until then.
         Raises SessionLockedError, SessionNotFoundError."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from ds4chat.engine.protocol import Stored
 from ds4chat.errors import SessionLockedError, SessionNotFoundError, UsageError
 from ds4chat.sessions.database import Database
-from ds4chat.sessions.events import SessionListChanged, TextStreamed
+from ds4chat.sessions.events import EngineChanged, SessionListChanged, TextStreamed
 from ds4chat.sessions.housekeeping import KEEP_SECONDS
 from tests.support.manager_room import ManagerRoom, manager_room
 from tests.support.scripted_engine import scripted_room
@@ -85,6 +87,29 @@ async def test_without_an_engine_what_has_checkpoints_waits_for_a_later_start(
         assert listed(room) == []
     with sqlite3.connect(tmp_path / "sessions.db") as raw:
         assert raw.execute("SELECT id FROM sessions").fetchall() == [(a.id,)]
+
+
+async def test_the_checkpoints_of_what_was_deleted_are_the_first_to_go(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with scripted_room(monkeypatch, tmp_path) as (room, script):
+        a, b = room.manager.new_session(), room.manager.new_session()
+        await room.ask(a.id, "A?")
+        await room.ask(b.id, "B?")
+        shared = Stored(b.id, "aa" * 20, 0, 10, "evict", 1000)
+        for event in (shared, msgspec.structs.replace(shared, session=a.id), Stored(a.id, "bb" * 20, 10, 20, "idle", 1)):
+            script.clients[-1].say(event)
+        assert script.expendable == []
+        room.manager.delete_session(a.id)
+        assert script.expendable == [["bb" * 20]], "the other chat stands on the first"
+        # What was being written when it was deleted.
+        script.clients[-1].say(Stored(a.id, "cc" * 20, 20, 30, "evict", 1))
+        assert script.expendable[1:] == [["bb" * 20, "cc" * 20]]
+        script.crash()
+        await room.until(EngineChanged, lambda e: e.status.phase == "ready", after=len(room.events))
+        assert script.expendable[2:] == [["bb" * 20, "cc" * 20]], "a new engine is told too"
+        room.manager.undelete_session(a.id)
+        assert script.expendable[3:] == [[]]
 
 
 async def test_a_session_that_is_busy_or_open_elsewhere_is_not_deleted(

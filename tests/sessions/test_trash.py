@@ -97,7 +97,11 @@ async def test_the_checkpoints_of_what_was_deleted_are_the_first_to_go(
         await room.ask(a.id, "A?")
         await room.ask(b.id, "B?")
         shared = Stored(b.id, "aa" * 20, 0, 10, "evict", 1000)
-        for event in (shared, msgspec.structs.replace(shared, session=a.id), Stored(a.id, "bb" * 20, 10, 20, "idle", 1)):
+        for event in (
+            shared,
+            msgspec.structs.replace(shared, session=a.id),
+            Stored(a.id, "bb" * 20, 10, 20, "idle", 1),
+        ):
             script.clients[-1].say(event)
         assert script.expendable == []
         room.manager.delete_session(a.id)

@@ -286,8 +286,8 @@ def victims(
     shorter than needed when what is left must stay.
 
     What this build cannot use goes first; then what is expendable, whatever it is worth; then the lower
-    `value_class`, then what was used longest ago. A span goes only after all of its children. The `protected` ids, pinned entries, and all spans these stand
-    on, stay.
+    `value_class`, then what was used longest ago. A span goes only after all of its children. The `protected`
+    ids, pinned entries, and all spans these stand on, stay.
     """
     total = sum(entry.nbytes for entry in entries) + need_bytes
     if not over_budget(total, budget_bytes, slack):

@@ -162,8 +162,8 @@ class Forget(msgspec.Struct, tag="forget", frozen=True, omit_defaults=True):
 
 
 class Expendable(msgspec.Struct, tag="expendable", frozen=True, omit_defaults=True):
-    """Checkpoints that only deleted sessions stand on, which can still be brought back: they go first when room is made.
-    Replaces what was said before.
+    """Checkpoints that only deleted sessions stand on, which can still be brought back: they go first when room is
+    made. Replaces what was said before.
 
     Attributes:
         spans: names in hex.

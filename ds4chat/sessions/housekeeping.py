@@ -56,8 +56,8 @@ class Housekeeping:
         self._forget_all(self._shelf.leftovers(time.time() - KEEP_SECONDS))
 
     def put_up(self) -> None:
-        """The trash, or what its sessions stand on, may have changed: tell the engine which checkpoints go first when room
-        is made, so that what was deleted is not kept in place of what is still talked in."""
+        """The trash, or what its sessions stand on, may have changed: tell the engine which checkpoints go first when
+        room is made, so that what was deleted is not kept in place of what is still talked in."""
         if not self._host.is_ready:
             return
         try:

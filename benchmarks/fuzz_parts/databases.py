@@ -17,6 +17,7 @@ class DatabaseImport(Import):
     """SQLite databases of oterm, elia, llm and Open WebUI: pages damaged, rows and columns of any type, a journal."""
 
     name = "import database"
+    shown_one_in = 4
     journal = b"\0journal\0"
 
     def examples(self) -> None:

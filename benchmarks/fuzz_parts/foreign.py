@@ -14,7 +14,7 @@ from benchmarks.fuzz_parts.mutate import json_bytes, mutate_bytes, mutate_tree, 
 
 SAMPLES = Path(__file__).parents[2] / "tests" / "interchange" / "samples"
 
-MANY = (1, 2, 3, 4, 5, 8) * 8 + (40, 40, 300, 2000)
+MANY = (1, 2, 3, 4, 5, 8) * 30 + (40, 40, 40, 40, 300, 300, 2000)
 """Messages of a chat that is made up."""
 
 ROLES = ("user", "assistant", "human", "gpt", "system", "tool", "USER", "", "nobody")
@@ -24,6 +24,7 @@ class _Json(Import):
     """An export of a sample's kind: its bytes changed, its tree changed, or chats of messages hung up at random."""
 
     samples: tuple[str, ...]
+    shown_one_in = 4
     ending = ".json"
 
     def examples(self) -> None:
@@ -261,6 +262,7 @@ class MarkdownImport(Import):
     """What somebody copied, with headings, bold names or plain ones."""
 
     name = "import markdown"
+    shown_one_in = 4
 
     def examples(self) -> None:
         self.texts = [(SAMPLES / name).read_bytes() for name in ("bold.md", "headings.md", "plain.txt")]
@@ -279,7 +281,7 @@ class MarkdownImport(Import):
         forms = ("## {}", "**{}:** ", "{}: ", "# {} (10:02)", "### {}", "{}", "## {}:")
         form = draw.choice(forms)
         parts: list[str] = []
-        for _ in range(draw.choice((0, 1, 2, 5) * 6 + (60, 60, 3000))):
+        for _ in range(draw.choice((0, 1, 2, 5) * 20 + (60, 60, 3000))):
             form = draw.choice(forms) if draw.random() < 0.1 else form
             text = draw.choice(("yes", "```\n## You", "---", "~~~", "- a\n- b", string(draw)))
             parts.append(form.format(draw.choice(names)) + draw.choice(("\n", "\n\n", "")) + text)
@@ -291,6 +293,7 @@ class ExportZipImport(Import):
     """An archive as ChatGPT and Claude send it."""
 
     name = "import export zip"
+    shown_one_in = 4
 
     def examples(self) -> None:
         chats = [(SAMPLES / name).read_bytes() for name in ("chatgpt.json", "claude.json")]

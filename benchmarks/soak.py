@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.soak_parts.memory import MB, Sample, Sampler, median_mb, plot, quarters, written
+from benchmarks.soak_parts.spans import Parts, parts
 from benchmarks.soak_parts.work import Work
 from tests.support.interplay import Interplay
 from tests.support.program import Program
@@ -48,6 +49,13 @@ max_tokens = {max_tokens}
 space_mb = {budget}
 """
 
+PARTS = {
+    "once": "KV rows, for the first time",
+    "again": "KV rows that another file of the chat has already, or had",
+    "around": "headers, text and token ids of these files",
+    "beside": "leases, hits that are counted, the log; evicted files written again as they were",
+}
+
 WHAT = {"rss": "resident", "pss": "its share", "private": "private"}
 
 
@@ -64,8 +72,8 @@ class Result:
     tokens: int
     kv_bytes_per_token: int
     text_bytes: int
-    span_bytes: int
     engine_written: int
+    parts: Parts
     screen_written: int
     database_bytes: int
     medians: dict[str, dict[str, list[float]]]
@@ -132,7 +140,7 @@ def soak(model: Path, minutes: float, max_tokens: int, budget: int) -> tuple[Res
             screens.read(4)
             for name in play.said:
                 work.count(name)
-            spans = play.saved.all("SELECT SUM(bytes) FROM (SELECT DISTINCT sha1, bytes FROM spans)")
+            spans = play.saved.all('SELECT session_id, sha1, start, "end", bytes FROM spans')
             after = {name: written(pid) for name, pid in pids.items()}
             database = sum(path.stat().st_size for path in (home / "data").glob("sessions.db*"))
             faults = [*play.faults(), *seat.screen.faults]
@@ -150,6 +158,7 @@ def soak(model: Path, minutes: float, max_tokens: int, budget: int) -> tuple[Res
         }
         for name, samples in sampler.samples.items()
     }
+    row_bytes, engine_written = kv_bytes_per_token(model), after["engine"] - before["engine"]
     result = Result(
         model=model.name.removesuffix(".gguf"),
         minutes=round(seconds / 60, 2),
@@ -158,10 +167,10 @@ def soak(model: Path, minutes: float, max_tokens: int, budget: int) -> tuple[Res
         chats_made=work.made,
         chats_deleted=work.deleted,
         tokens=work.tokens,
-        kv_bytes_per_token=kv_bytes_per_token(model),
+        kv_bytes_per_token=row_bytes,
         text_bytes=work.text_bytes,
-        span_bytes=int(spans[0][0] or 0),
-        engine_written=after["engine"] - before["engine"],
+        engine_written=engine_written,
+        parts=parts(spans, row_bytes, engine_written),
         screen_written=after["screen"] - before["screen"],
         database_bytes=database,
         medians=medians,
@@ -189,8 +198,8 @@ def table(result: Result, samples: dict[str, list[Sample]]) -> str:
     lines += [
         "",
         f"said                  {result.tokens:,} tokens: {result.said_bytes / MB:,.1f} MB of KV rows and text",
-        f"the engine wrote      {result.engine_written / MB:,.1f} MB, {result.written_ratio:.2f} times that "
-        f"(spans of {result.span_bytes / MB:,.1f} MB are recorded)",
+        f"the engine wrote      {result.engine_written / MB:,.1f} MB, {result.written_ratio:.2f} times that:",
+        *(f"{'':22}{getattr(result.parts, name) / MB:8,.1f} MB  {words}" for name, words in PARTS.items()),
         f"the screen wrote      {result.screen_written / MB:,.1f} MB to the database, its journal and its log; "
         f"the database has {result.database_bytes / MB:,.1f} MB",
     ]

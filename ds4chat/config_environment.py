@@ -72,7 +72,7 @@ def faults(env: Mapping[str, str] | None = None) -> list[str]:
         elif any(name.startswith(variable(section, "")) for section in Config.__struct_fields__):
             near = difflib.get_close_matches(name, known, 1, 0.6)
             hint = f"near it is {near[0]}" if near else "`ds4chat config show` lists the settings"
-            found.append(f"{short(name)} is no setting: {hint}.")
+            found.append(str(UsageError(f"{short(name)} is no setting: {hint}.")))
     return found
 
 

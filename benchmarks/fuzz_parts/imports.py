@@ -13,13 +13,15 @@ import struct
 import tomllib
 import warnings
 import zipfile
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.fuzz_parts.checkpoints import example_files
 from benchmarks.fuzz_parts.mutate import json_bytes, mutate_bytes, mutate_tree, scalar, string, toml_bytes
-from benchmarks.fuzz_parts.target import Outcome, Target, UncaughtError, check_sentence
-from ds4chat import cli, cli_sessions
+from benchmarks.fuzz_parts.target import Outcome, Target, UncaughtError, check_sentence, check_shown
+from ds4chat import cli, cli_import, cli_sessions
 from ds4chat.cli_setup import Setup
 from ds4chat.config import Config
 from ds4chat.errors import Ds4chatError
@@ -27,6 +29,7 @@ from ds4chat.paths import Paths
 from ds4chat.printing import visible
 from ds4chat.sessions import interchange, session_json
 from ds4chat.sessions.database import Database
+from ds4chat.sessions.importing.report import FileReport
 from ds4chat.sessions.session import Message, Session
 
 NAMES = (
@@ -58,10 +61,18 @@ def example_session() -> Session:
     return session
 
 
-class _Import(Target):
-    """Through `cli_sessions.import_files` into a database that must not change for what is refused."""
+class _Terminal(io.StringIO):
+    """What is printed as for somebody to read."""
 
-    kv_enabled = True
+    def isatty(self) -> bool:
+        return True
+
+
+class Import(Target):
+    """Through `cli_import.import_files` into a database that must not change for what is refused."""
+
+    shown_one_in = 1
+    """Of the inputs that came in, in the tables and transcripts that people see: they take the longest."""
 
     def prepare(self) -> None:
         logging.disable(logging.CRITICAL)
@@ -90,32 +101,51 @@ class _Import(Target):
         # The name stands in the first line, so that an input is one piece of bytes.
         name, _, content = data.partition(b"\0name\0")
         path = self.inbox / name.decode("utf-8", "surrogateescape")
-        path.write_bytes(content)
-        said, shown = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(shown):
-            try:
-                failed = cli_sessions.import_files(self.setup, [str(path)], cli.complain)
-            except Ds4chatError as error:
-                cli.complain(str(error))
-                failed = 1
-            finally:
-                path.unlink()
+        self.lay_down(path, content)
+        shown = io.StringIO()
         try:
-            sentences = said.getvalue().splitlines()
-            for sentence in sentences:
-                check_sentence(sentence)
-            if failed and not sentences:
-                raise UncaughtError("refused without a word")
-            if failed and self._state() != self.clean:
+            report = self._read(path, shown)
+            came = report.outcomes["imported"] + report.outcomes["updated"]
+            if not came and report.failed and self._state() != self.clean:
                 raise UncaughtError("a refused file changed the database")
-            if not failed:
+            if came and zlib.crc32(content) % 4 == 0:
+                again = self._read(path, shown)
+                if again.outcomes["imported"] or again.messages:
+                    raise UncaughtError("a file that was imported comes in again")
+            if came or not report.failed:
                 with contextlib.redirect_stdout(shown):
-                    self._use()
+                    self._use(zlib.crc32(content) // 4 % self.shown_one_in == 0)
         except BaseException:
             # What it left would be blamed on those that come after it.
             self._begin()
             raise
-        return "refused" if failed else "accepted"
+        finally:
+            for left in self.inbox.iterdir():
+                left.unlink()
+        return "accepted" if came or not report.failed else "refused"
+
+    def lay_down(self, path: Path, content: bytes) -> None:
+        """Put the file where it is imported from."""
+        path.write_bytes(content)
+
+    def _read(self, path: Path, shown: io.StringIO) -> FileReport:
+        """Import a file; what it says must be fit to be shown."""
+        said, told = io.StringIO(), _Terminal()
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(told):
+            try:
+                report = cli_import.import_files(self.setup, [str(path)], cli.complain, verbose=True)[0]
+            except Ds4chatError as error:
+                cli.complain(str(error))
+                report = FileReport(path, fault=str(error))
+        # A file that takes its time shows how far it is.
+        sentences = [s for s in said.getvalue().splitlines() if not s.startswith("Importing ")]
+        for sentence in sentences:
+            check_sentence(sentence)
+        check_shown(told.getvalue())
+        shown.write(told.getvalue())
+        if report.failed and not sentences and not told.getvalue():
+            raise UncaughtError("refused without a word")
+        return report
 
     def _state(self) -> str:
         """A checksum of all rows; the search index follows from them."""
@@ -126,13 +156,15 @@ class _Import(Target):
                     state.update(repr(row).encode("utf-8", "surrogatepass"))
         return state.hexdigest()
 
-    def _use(self) -> None:
+    def _use(self, show: bool) -> None:
         """Read what came in as all that show it do, then take it away again."""
-        cli_sessions.list_sessions(self.setup.paths, as_json=False)
-        cli_sessions.list_sessions(self.setup.paths, as_json=True)
+        for as_json in (False, True) if show else ():
+            cli_sessions.list_sessions(self.setup.paths, as_json=as_json)
         with Database(self.setup.paths.database) as database:
             for info in database.list_sessions(archived=None):
                 session = database.load_session(info.id)
+                if not show:
+                    continue
                 for document in (session_json.to_json(session).decode(), interchange.to_markdown(session)):
                     visible(document)
                 path = session.path()
@@ -155,12 +187,12 @@ class _Import(Target):
             database.delete_all(gone)
         self.clean = self._state()
 
-    def _named(self, draw: random.Random, content: bytes, ending: str) -> bytes:
+    def named(self, draw: random.Random, content: bytes, ending: str) -> bytes:
         name = draw.choice(NAMES) if draw.random() < 0.2 else f"session{ending}"
         return name.encode("utf-8", "surrogateescape") + b"\0name\0" + content[:MAX_INPUT]
 
 
-class TomlImport(_Import):
+class TomlImport(Import):
     """Sessions in TOML."""
 
     name = "import toml"
@@ -175,10 +207,10 @@ class TomlImport(_Import):
         kind = draw.randrange(10)
         if kind < 4:
             text = draw.choice(self.texts)
-            return self._named(draw, mutate_bytes(draw, text[:4000], self.texts), ".toml")
+            return self.named(draw, mutate_bytes(draw, text[:4000], self.texts), ".toml")
         if kind < 9:
-            return self._named(draw, toml_bytes(draw, mutate_tree(draw, draw.choice(self.trees))), ".toml")
-        return self._named(draw, toml_bytes(draw, _random_session(draw)), ".toml")
+            return self.named(draw, toml_bytes(draw, mutate_tree(draw, draw.choice(self.trees))), ".toml")
+        return self.named(draw, toml_bytes(draw, _random_session(draw)), ".toml")
 
 
 def _samples() -> Path:
@@ -213,7 +245,7 @@ def _random_session(draw: random.Random) -> dict[str, Any]:
     return tree
 
 
-class JsonImport(_Import):
+class JsonImport(Import):
     """Sessions in JSON, whole trees."""
 
     name = "import json"
@@ -230,7 +262,7 @@ class JsonImport(_Import):
             content = json_bytes(draw, mutate_tree(draw, self.tree))
         else:
             content = json_bytes(draw, self._shuffled(draw))
-        return self._named(draw, content, ".json")
+        return self.named(draw, content, ".json")
 
     def _shuffled(self, draw: random.Random) -> Any:
         """The tree of messages hung up in another way: cycles, forests, ids twice."""
@@ -255,7 +287,37 @@ class JsonImport(_Import):
         return tree
 
 
-class BundleImport(_Import):
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """An archive with a name twice is written without a warning: that is what is meant."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Duplicate name", UserWarning)
+        yield
+
+
+def zip_of(entries: list[tuple[str, bytes]], method: int = zipfile.ZIP_STORED) -> bytes:
+    """An archive of these."""
+    file = io.BytesIO()
+    with quietly(), zipfile.ZipFile(file, "w", method) as archive:
+        for name, content in entries:
+            archive.writestr(zipfile.ZipInfo(name), content, method)
+    return file.getvalue()
+
+
+def change_records(draw: random.Random, data: bytes) -> bytes:
+    """Fields of the archive's own records."""
+    changed = bytearray(data)
+    for _ in range(draw.choice((1, 2, 4))):
+        mark = draw.choice((b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06"))
+        places = [i for i in range(len(data)) if data.startswith(mark, i)]
+        if places:
+            at = draw.choice(places) + draw.randrange(4, 46)
+            value = draw.choice((0, 1, 8, 12, 99, 0xFFFF, draw.randrange(2**16)))
+            struct.pack_into("<H", changed, min(at, len(changed) - 2), value)
+    return bytes(changed)
+
+
+class BundleImport(Import):
     """Bundles: zip archives with a session and checkpoints."""
 
     name = "import bundle"
@@ -264,41 +326,20 @@ class BundleImport(_Import):
         self.text = session_json.to_json(example_session())
         self.tree = json.loads(self.text)
         self.family, self.variant, self.files = example_files(self.folder / "made")
-        self.whole = self._zip([("session.json", self.text), *self._entries()])
+        self.whole = zip_of([("session.json", self.text), *self._entries()])
 
     def _entries(self) -> list[tuple[str, bytes]]:
         return [(f"kv/{self.family}/{self.variant}/{name}", content) for name, content in self.files.items()]
-
-    @staticmethod
-    def _zip(entries: list[tuple[str, bytes]], method: int = zipfile.ZIP_STORED) -> bytes:
-        file = io.BytesIO()
-        with zipfile.ZipFile(file, "w", method) as archive:
-            for name, content in entries:
-                archive.writestr(zipfile.ZipInfo(name), content, method)
-        return file.getvalue()
 
     def make(self, draw: random.Random) -> bytes:
         kind = draw.randrange(10)
         if kind < 4:
             content = mutate_bytes(draw, self.whole)
         elif kind == 4:
-            content = self._records(draw, self.whole)
+            content = change_records(draw, self.whole)
         else:
             content = self._built(draw)
-        return self._named(draw, content, ".zip")
-
-    @staticmethod
-    def _records(draw: random.Random, data: bytes) -> bytes:
-        """Fields of the archive's own records."""
-        changed = bytearray(data)
-        for _ in range(draw.choice((1, 2, 4))):
-            mark = draw.choice((b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06"))
-            places = [i for i in range(len(data)) if data.startswith(mark, i)]
-            if places:
-                at = draw.choice(places) + draw.randrange(4, 46)
-                value = draw.choice((0, 1, 8, 12, 99, 0xFFFF, draw.randrange(2**16)))
-                struct.pack_into("<H", changed, min(at, len(changed) - 2), value)
-        return bytes(changed)
+        return self.named(draw, content, ".zip")
 
     def _built(self, draw: random.Random) -> bytes:
         """Entries of any name, twice, compressed, links, more than there is room for."""
@@ -324,9 +365,7 @@ class BundleImport(_Import):
             draw.shuffle(entries)
         method = draw.choice((zipfile.ZIP_STORED,) * 6 + (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
         file = io.BytesIO()
-        with warnings.catch_warnings(), zipfile.ZipFile(file, "w", method) as archive:
-            # The same name twice is what is wanted.
-            warnings.simplefilter("ignore", UserWarning)
+        with quietly(), zipfile.ZipFile(file, "w", method) as archive:
             for entry, data in entries:
                 info = zipfile.ZipInfo(entry.encode("utf-8", "replace")[:60_000].decode("utf-8", "ignore"))
                 if draw.random() < 0.05:
@@ -341,5 +380,5 @@ class BundleImport(_Import):
                 archive.comment = b"x" * draw.choice((1, 500, 65_535))
         made = file.getvalue()
         if draw.random() < 0.1:
-            made = self._records(draw, made)
+            made = change_records(draw, made)
         return draw.choice((b"", b"", b"", b"", b"#!/bin/sh\n", b"PK\x03\x04")) + made

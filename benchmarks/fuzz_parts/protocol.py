@@ -50,6 +50,7 @@ COMMANDS: list[p.Command] = [
     p.Generate(*IDS, MESSAGES, p.Sampling(seed=3), 20),
     p.Prepare(*IDS, MESSAGES, prefill=True),
     p.Cancel(*IDS),
+    p.Expendable(["ab" * 20]),
     p.Forget(IDS[0], ["ab" * 20], ["cd" * 20]),
 ]
 

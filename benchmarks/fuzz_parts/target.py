@@ -89,6 +89,13 @@ def check_sentence(text: str) -> None:
         raise UncaughtError(f"no sentence: {text[-100:]!r}")
 
 
+def check_shown(text: str) -> None:
+    """Raises `UncaughtError` for what should not be printed: lines that do more than to be read."""
+    for line in text.split("\n"):
+        if found := _ACTS.search(line):
+            raise UncaughtError(f"{found.group()!r} in the line {line[:300]!r}")
+
+
 @contextlib.contextmanager
 def limits() -> Iterator[None]:
     """A limit of time around one input. Raises `OutOfTime`."""

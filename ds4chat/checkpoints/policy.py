@@ -245,6 +245,7 @@ class Entry:
         age_seconds: time since the last use.
         usable: this build can restore it: format, payload and the whole chain up to it.
         pinned: neither this span nor any it stands on may go.
+        expendable: only chats that were deleted stand on it.
     """
 
     id: Hashable
@@ -257,6 +258,7 @@ class Entry:
     reason: Reason
     usable: bool = True
     pinned: bool = False
+    expendable: bool = False
 
 
 def fits_budget(nbytes: int, budget_bytes: int) -> bool:
@@ -283,9 +285,9 @@ def victims(
     `need_bytes` exceed the budget by more than 1%, then they go until the budget itself holds. The list is
     shorter than needed when what is left must stay.
 
-    What this build cannot use goes first; then the lower `value_class`, then what was used longest ago. A
-    span goes only after all of its children. The `protected` ids, pinned entries, and all spans these stand
-    on, stay.
+    What this build cannot use goes first; then what is expendable, whatever it is worth; then the lower
+    `value_class`, then what was used longest ago. A span goes only after all of its children. The `protected`
+    ids, pinned entries, and all spans these stand on, stay.
     """
     total = sum(entry.nbytes for entry in entries) + need_bytes
     if not over_budget(total, budget_bytes, slack):
@@ -318,11 +320,11 @@ def victims(
     return chosen
 
 
-def _rank(entry: Entry, half_life_seconds: float) -> tuple[bool, int, float]:
+def _rank(entry: Entry, half_life_seconds: float) -> tuple[bool, bool, int, float]:
     """Sorts what goes first to the front."""
     hits = effective_hits(entry.hits, entry.age_seconds, half_life_seconds)
     value = span_value(hits, entry.cost_us_per_token, entry.tokens, entry.nbytes, entry.reason.is_anchor)
-    return entry.usable, value_class(value), -entry.age_seconds
+    return entry.usable, not entry.expendable, value_class(value), -entry.age_seconds
 
 
 def _with_ancestors(ids: Iterable[Hashable], by_id: dict[Hashable, Entry]) -> set[Hashable]:

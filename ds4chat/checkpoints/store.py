@@ -94,9 +94,8 @@ class Store:
         self._lease = Lease(root)
         self._live: frozenset[Path] = frozenset()
         self._wanted: frozenset[Path] = frozenset()
+        self._expendable: frozenset[bytes] = frozenset()
         self._writable = identity is not None
-        self.expendable: frozenset[bytes] = frozenset()
-        """Names that go first when room is needed: of chats that were deleted and may come back."""
 
     @classmethod
     def open(
@@ -344,6 +343,10 @@ class Store:
         """What this store is about to load: room is not made by deleting it. Replaces what was named before."""
         self._wanted = frozenset(span.path for span in chain)
 
+    def set_expendable(self, names: Iterable[bytes]) -> None:
+        """The spans that go first when room is made, by SHA-1. Replaces what was named before."""
+        self._expendable = frozenset(names)
+
     def put(self, draft: SpanDraft) -> PutResult:
         """Store a span, after making room for it. Blocks until it is durable; the disk never makes it raise."""
         if self._own is None or not self._writable:
@@ -456,8 +459,8 @@ class Store:
             self._budget,
             now,
             self.policy.half_life_seconds,
-            expendable=self.expendable,
             protected={*self._live, *self._wanted, *(span_path(folder.path, name) for name in names)},
+            expendable=self._expendable,
             all_or_nothing=all_or_nothing,
         )
         with self._mutex:

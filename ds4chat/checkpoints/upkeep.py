@@ -40,12 +40,11 @@ def survey(
     expendable: Collection[bytes] = (),
 ) -> list[Entry]:
     """Every span file below the root as eviction sees it, its id being its `Path`; headers are read afresh,
-    since other processes count hits in them. `now` is in seconds since 1970; `pinned` and
-    `expendable` are names.
+    since other processes count hits in them. `now` is in seconds since 1970; `pinned` and `expendable` are names.
 
     Unusable is what this build cannot restore: an unreadable header, another payload version, a chain with a
-    gap, a file set aside; what is expendable counts as that. Another model's spans are usable; its user may come
-    back. Files being written are not in it.
+    gap, a file set aside. Another model's spans are usable; its user may come back. Files being written are not
+    in it.
     """
     entries: list[Entry] = []
     for folder in directory.folders():
@@ -70,8 +69,9 @@ def survey(
                     age_seconds=max(now - header.last_used, 0.0),
                     cost_us_per_token=header.cost_us,
                     reason=header.reason,
-                    usable=name in usable and name not in expendable,
+                    usable=name in usable,
                     pinned=name in held,
+                    expendable=name in expendable,
                 )
             )
         entries += [_junk(folder / name, size) for name, size in listing.beside.items() if name.endswith(BAD)]
@@ -133,12 +133,12 @@ def make_room(
     now: float,
     half_life_seconds: float,
     protected: Collection[Path] = (),
+    expendable: Collection[bytes] = (),
     all_or_nothing: bool = True,
     slack: float = SLACK,
-    expendable: Collection[bytes] = (),
 ) -> list[Path] | None:
     """Delete files until `need_bytes` more fit the budget, and name them in the order they went. Spares pinned
-    spans and those that any process stands on, besides the `protected`; the `expendable` names go first.
+    spans and those that any process stands on, besides the `protected`; takes the `expendable` ones first.
 
     None, with nothing deleted, when all that may go is not enough; without `all_or_nothing` what may go goes
     then. A file that cannot be deleted raises its `OSError`; one that is gone already counts as deleted.

@@ -169,22 +169,22 @@ class Forget(msgspec.Struct, tag="forget", frozen=True, omit_defaults=True):
     keep: list[str] = []
 
 
-class Expendable(msgspec.Struct, tag="expendable", frozen=True):
-    """Checkpoints that none but deleted sessions stand on, which may still come back: when room is needed these go
-    first. Replaces what was said before.
+class Expendable(msgspec.Struct, tag="expendable", frozen=True, omit_defaults=True):
+    """Checkpoints that only deleted sessions stand on, which can still be brought back: they go first when room is
+    made. Replaces what was said before.
 
     Attributes:
         spans: names in hex.
     """
 
-    spans: list[str]
+    spans: list[str] = []
 
 
 class Quit(msgspec.Struct, tag="quit", frozen=True):
     """Store the tail, then go. End of input means the same."""
 
 
-Command = Load | Generate | Prepare | Cancel | Forget | Expendable | Quit
+Command = Load | Generate | Prepare | Cancel | Expendable | Forget | Quit
 
 # ---- events: child to parent ------------------------------------------------------------------------------------
 

@@ -111,6 +111,7 @@ class Engine(threading.Thread):
         self._turns: Turns | None = None
         self._store: Store | None = None
         self._writer: Writer | None = None
+        self._expendable: list[bytes] = []
 
     def _emit(self, event: Event) -> None:
         self._said_at = time.monotonic()
@@ -150,7 +151,7 @@ class Engine(threading.Thread):
             elif isinstance(command, Forget):
                 self._forget(command)
             elif isinstance(command, Expendable):
-                self._set_expendable(command)
+                self._put_up(command)
             elif isinstance(command, Generate | Prepare):
                 self._work(command)
                 store_idle_at = time.monotonic() + IDLE_SECONDS
@@ -203,10 +204,14 @@ class Engine(threading.Thread):
             except (OSError, ValueError):
                 log.exception("checkpoints of a deleted session stay")
 
-    def _set_expendable(self, command: Expendable) -> None:
+    def _put_up(self, command: Expendable) -> None:
+        try:
+            self._expendable = [bytes.fromhex(name) for name in command.spans]
+        except ValueError as error:
+            log.error("not the names of checkpoints: %s", error)
+            return
         if self._store is not None:
-            with contextlib.suppress(ValueError):
-                self._store.expendable = frozenset(map(bytes.fromhex, command.spans))
+            self._store.set_expendable(self._expendable)
 
     def _forget_the_rest(self) -> None:
         """What was deleted right before the end is deleted all the same; other work that waits is not begun."""
@@ -374,6 +379,7 @@ class Engine(threading.Thread):
             accept_different_quant=kv.accept_different_quant,
             crashed_pid=command.crashed_pid,
         )
+        self._store.set_expendable(self._expendable)
         self._writer = Writer(self._store)
 
     def _say_if_small(self, span_bytes: int) -> None:

@@ -462,6 +462,8 @@ class Conductor:
                 if self._shelf.is_saved(event.session):
                     span = (event.sha1, event.start, event.end, event.reason, event.size)
                     self._shelf.write(event.session, self._shelf.db.record_span, event.session, *span)
+                    if self._shelf.has_trash:
+                        self.housekeeping.put_up()
                 return
             case Notice(message):
                 self._emit(ev.EngineNotice(message, severity="warning"))

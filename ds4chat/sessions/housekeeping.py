@@ -37,14 +37,14 @@ class Housekeeping:
         """`memo` remembers the engine's version."""
         self._shelf, self._host, self._emit, self._memo = shelf, host, emit, memo
         self._done = False
+        self._put_up: list[str] = []
 
     def engine_is_ready(self) -> None:
-        """Once a run: say that checkpoints are of no use any more, take away what was left in the trash."""
-        if not self._shelf.save:
-            return
-        if self._shelf.has_trash:
-            self.trash_changed()
-        if self._done:
+        """Say which checkpoints go first. Once a run: say that checkpoints are of no use any more, take away what was
+        left in the trash."""
+        self._put_up = []
+        self.put_up()
+        if self._done or not self._shelf.save:
             return
         self._done = True
         updated = updated_from(self._memo) if self._host.options.elsewhere is None else None
@@ -55,12 +55,19 @@ class Housekeeping:
                 self._emit(ev.EngineNotice(text))
         self._forget_all(self._shelf.leftovers(time.time() - KEEP_SECONDS))
 
-    def trash_changed(self) -> None:
-        """Tell the engine which checkpoints may go before all others."""
-        if not self._host.is_ready or not self._shelf.save:
+    def put_up(self) -> None:
+        """The trash, or what its sessions stand on, may have changed: tell the engine which checkpoints go first when
+        room is made, so that what was deleted is not kept in place of what is still talked in."""
+        if not self._host.is_ready:
             return
-        with contextlib.suppress(DatabaseError):
-            self._host.send(Expendable(self._shelf.db.expendable_spans()))
+        try:
+            spans = self._shelf.db.spans_of_trash()
+        except DatabaseError:
+            log.exception("checkpoints of deleted sessions are kept as others are")
+            return
+        if spans != self._put_up:
+            self._put_up = spans
+            self._host.send(Expendable(spans))
 
     def empty_trash(self) -> None:
         """Delete for good what was deleted in this run. Without an engine only what has no checkpoints: those would

@@ -220,14 +220,14 @@ class SessionManager:
                 "A reply is being written in this session: stop it first, then delete the session."
             )
         self._shelf.trash(session_id)
+        self._conductor.housekeeping.put_up()
         self._conductor.preparing.rest_elsewhere(session_id)
-        self._conductor.housekeeping.trash_changed()
         self._emit(ev.SessionListChanged())
 
     def undelete_session(self, session_id: str) -> None:
         """Bring back a session that was deleted in this process. Raises SessionNotFoundError."""
         self._shelf.untrash(session_id)
-        self._conductor.housekeeping.trash_changed()
+        self._conductor.housekeeping.put_up()
         self._emit(ev.SessionListChanged())
 
     # ---- branches, turns, the window's summary ----

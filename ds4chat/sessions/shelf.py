@@ -328,7 +328,7 @@ class Shelf:
 
     @property
     def has_trash(self) -> bool:
-        """Whether something was deleted here that can be brought back."""
+        """Whether this process deleted a session that can be brought back."""
         return bool(self._trash)
 
     def trash(self, session_id: str) -> None:

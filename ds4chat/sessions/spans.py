@@ -59,10 +59,13 @@ class Spans(Rows):
         )
         return [Span(*row) for row in rows]
 
-    def expendable_spans(self) -> list[str]:
-        """SHA-1 hex of every span that none but sessions in the trash stand on."""
-        of = "SELECT s.sha1 FROM spans s JOIN sessions o ON o.id = s.session_id WHERE"
-        rows = self._db.all(f"{of} o.trashed > 0 EXCEPT {of} o.trashed = 0")
+    def spans_of_trash(self) -> list[str]:
+        """SHA-1 hex of every span that only sessions in the trash stand on."""
+        rows = self._db.all(
+            "SELECT DISTINCT sha1 FROM spans WHERE session_id IN (SELECT id FROM sessions WHERE trashed > 0)"
+            " AND sha1 NOT IN (SELECT o.sha1 FROM spans o JOIN sessions s ON s.id = o.session_id WHERE s.trashed = 0)"
+            " ORDER BY sha1"
+        )
         return [str(row[0]) for row in rows]
 
     def all_spans(self) -> list[str]:

@@ -101,6 +101,18 @@ def test_unusable_builds_go_first() -> None:
     assert victims(entries, 0, 1000) == ["dead"]
 
 
+def test_what_only_deleted_chats_stand_on_goes_before_all_that_is_of_use() -> None:
+    entries = [
+        entry("forgotten", age_seconds=DAY),
+        entry("deleted", hits=99, reason=Reason.COLD, expendable=True),
+        entry("shared", hits=99, expendable=True),
+        entry("fork", "shared", age_seconds=2 * DAY),
+        entry("dead", usable=False),
+    ]
+    assert victims(entries, 0, 1) == ["dead", "deleted", "fork", "shared", "forgotten"]
+    assert victims(entries, 0, 1, protected=["deleted", "fork"]) == ["dead", "forgotten"]
+
+
 def test_children_go_first() -> None:
     entries = [
         entry("root", age_seconds=9 * DAY),

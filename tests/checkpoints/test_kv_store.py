@@ -432,6 +432,20 @@ def test_eviction_spares_the_live_and_the_pinned_chain(tmp_path: Path) -> None:
     assert not newest.path.exists()
 
 
+def test_a_deleted_chat_that_was_restored_makes_room_for_one_that_was_not(tmp_path: Path) -> None:
+    clock = Clock()
+    store = open_store(tmp_path, clock)
+    deleted, kept = Talk(range(400, 440)), Talk(range(500, 540))
+    store.touch(deleted.put(store, 30))
+    clock.now += 60
+    kept.put(store, 30)
+    store._budget = sizes(tmp_path)
+    store.set_expendable([deleted.name(30)])
+    clock.now += 60
+    FORK.put(store, 29)
+    assert (deleted.find(store), kept.find(store), FORK.find(store)) == ([], [30], [29])
+
+
 def test_an_oversize_store_evicts_nothing(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     TALK.put(store, 10, 30)
@@ -464,11 +478,11 @@ def test_what_deleted_chats_left_goes_before_what_is_worth_less(tmp_path: Path) 
     clock.now += 3600
     gone.put(store, 10, 20)
     store._budget = sizes(tmp_path)
-    store.expendable = frozenset({gone.name(20), gone.name(10)})
+    store.set_expendable([gone.name(20), gone.name(10)])
     new.put(store, 10)
     assert kept.find(store) and len(kept.find(store)) == 2
     assert len(gone.find(store)) == 1, "only as much as was needed, from its end"
-    store.expendable = frozenset()
+    store.set_expendable([])
     store.put(new.draft(10, 20))
     assert len(gone.find(store)) == 1, "it came back, and is younger than the other"
 

@@ -109,7 +109,14 @@ def test_typed_markers_reach_the_model_as_text_and_the_chat_resumes(program: Pro
 def test_a_kill_of_everything_in_the_middle_of_a_reply_loses_nothing_shown(program: Program) -> None:
     running = subprocess.Popen(
         program.command(
-            *("-p", "Write a long story about a whale.", "--output-format", "stream-json", "--temperature", "0"),
+            *(
+                "-p",
+                "Write a long story about a whale.",
+                "--output-format",
+                "stream-json",
+                "--temperature",
+                "0",
+            ),
             *("--max-tokens", "3000"),
         ),
         env=program.env,

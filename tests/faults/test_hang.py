@@ -101,7 +101,7 @@ async def test_signs_of_life_are_enough(
         room.manager.send(session.id, "Tell me.")
         for _ in range(12):
             await asyncio.sleep(short / 6)
-            script.clients[-1]._say(Pulse())
+            script.clients[-1].say(Pulse())
         assert room.of(EngineNotice) == []
         assert room.manager.stop(session.id)
         assert isinstance(script.commands[-1], Cancel), "it is asked to stop as ever"

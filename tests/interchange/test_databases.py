@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ds4chat.errors import InterchangeError
-from ds4chat.sessions.importing import databases
-from tests.interchange.reading_room import SAMPLES, read, told, tree
+from ds4chat.sessions.importing import databases, reading
+from tests.interchange.reading_room import SAMPLES, Steps, read, told, tree
 
 OTERM = """
 CREATE TABLE "chat" ("id" INTEGER, "name" TEXT, "model" TEXT NOT NULL, "system" TEXT, "format" TEXT,
@@ -216,3 +216,76 @@ def test_a_damaged_database(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100] + b"\xff" * 5000)
     with pytest.raises(InterchangeError, match="it is a damaged SQLite database"):
         databases.ForeignDatabase(path)
+
+
+def faults(path: Path) -> list[str]:
+    """Why chats of a database are not read, "" for those that are."""
+    return [found.fault for found in reading.chats(path, "database", Steps())]
+
+
+@pytest.mark.parametrize(
+    ("schema", "change"),
+    [
+        (
+            OTERM.replace('"id" INTEGER', '"id"').replace("AUTOINCREMENT", ""),
+            "UPDATE chat SET id = 2 WHERE name = 'Empty'",
+        ),
+        (ELIA.replace("id INTEGER PRIMARY KEY", "id"), "UPDATE chat SET id = NULL"),
+        (LLM.replace("TEXT PRIMARY KEY", "TEXT"), "UPDATE conversations SET id = NULL"),
+        (LLM.replace("TEXT PRIMARY KEY", "TEXT"), "UPDATE conversations SET id = CAST(x'80' AS TEXT)"),
+        (
+            LLM.replace("TEXT PRIMARY KEY", "TEXT"),
+            "UPDATE responses SET id = NULL WHERE conversation_id IS NULL",
+        ),
+        (OPEN_WEBUI.replace(" NOT NULL", ""), "INSERT INTO chat (title, chat) VALUES ('a', '{}')"),
+    ],
+    ids=["oterm", "elia", "llm", "llm, no UTF-8", "llm, alone", "open-webui"],
+)
+def test_a_row_that_cannot_be_found_by_its_id_costs_its_chat_alone(
+    tmp_path: Path, schema: str, change: str
+) -> None:
+    path = make(tmp_path / "chats.db", schema)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(change)
+    found = faults(path)
+    assert found.count("its row has no id to be found by") == 1
+
+
+def test_what_is_nested_without_end_is_no_picture_and_no_tag(tmp_path: Path) -> None:
+    deep = "[" * 100_000
+    path = make(tmp_path / "store.db", OTERM + f"UPDATE message SET images = '{deep}';")
+    (ferns, _) = read(path)
+    assert told(ferns.session())[1] == ("assistant", "A leaf of a fern.\n\nA moss."), (
+        "no picture was between them"
+    )
+    chat = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
+    web = open_webui(tmp_path / "webui.db", chat)
+    with closing(sqlite3.connect(web)) as db, db:
+        db.execute("UPDATE chat SET meta = ?", (deep,))
+    assert [session.tags for session in (chat.session() for chat in read(web))] == [[]]
+
+
+def test_columns_that_a_version_does_not_have_are_blank(tmp_path: Path) -> None:
+    path = make(tmp_path / "logs.db", LLM)
+    with closing(sqlite3.connect(path)) as db, db:
+        for column in ("datetime_utc", "model", "system"):
+            db.execute(f"ALTER TABLE responses DROP COLUMN {column}")
+    rings, alone = read(path)
+    assert len(told(rings.session())) == 4 and told(alone.session()) == [
+        ("user", "Alone?"),
+        ("assistant", "Yes."),
+    ]
+
+
+@pytest.mark.parametrize("name", ["chat", "x\N{SNOWMAN}"])
+def test_damage_that_sqlite_cannot_even_name_is_told(tmp_path: Path, name: str) -> None:
+    path = make(
+        tmp_path / "store.db",
+        OTERM.replace('TABLE "message"', f'TABLE "{name}2" (a); CREATE TABLE "message"'),
+    )
+    data = path.read_bytes()
+    path.write_bytes(
+        data.replace(f'TABLE "{name}2"'.encode(), b'TABLE "\xa5\xa5' + b"x" * (len(name.encode()) - 1) + b'"')
+    )
+    with pytest.raises(InterchangeError, match="damaged SQLite database"):
+        faults(path)

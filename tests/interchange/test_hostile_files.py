@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from ds4chat.errors import InterchangeError
 from ds4chat.sessions.importing import markdown, reading
+from ds4chat.sessions.importing.chats import ForeignChat
 from ds4chat.sessions.importing.detect import file_kind
 from ds4chat.sessions.session_json import from_json, to_json
 from tests.interchange.reading_room import SAMPLES, Steps
@@ -107,3 +109,24 @@ def test_rubbish_is_told(tmp_path: Path, text: str, data: bytes) -> None:
 @pytest.mark.timeout(5)
 def test_long_lines_take_no_time(text: str) -> None:
     assert not markdown.looks_like(text)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_whose_packed_bytes_are_damaged_is_told(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "export.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("conversations.json", (SAMPLES / "chatgpt.json").read_bytes())
+    data = bytearray(path.read_bytes())
+    start = data.index(b"conversations.json") + len("conversations.json")
+    for at in range(start + 20, start + 400, 7):
+        data[at] ^= 0xFF
+    path.write_bytes(data)
+    assert file_kind(path) == "export zip"
+    with pytest.raises(InterchangeError, match="damaged zip"):
+        list(reading.chats(path, "export zip", Steps()))
+
+
+def test_what_stays_out_is_told_in_one_line() -> None:
+    chat = ForeignChat("any")
+    chat.leave_out("parts of kind a\n\x1b[31mb\tc")
+    assert chat.left_out == {"parts of kind a b c": 1}

@@ -147,6 +147,35 @@ def test_a_chat_that_has_grown_gets_its_new_messages(line: Line) -> None:
     assert sessions(line)[0].messages == session.messages
 
 
+def test_what_was_said_twice_at_one_place_stays_two_branches_as_the_chat_grows(line: Line) -> None:
+    def file(name: str, *more: tuple[str, str | None, str, str]) -> str:
+        said = [("q", None, "user", "a?"), ("r1", "q", "assistant", "Yes."), ("r2", "q", "assistant", "Yes.")]
+        said += [("u1", "r1", "user", "one?"), ("u2", "r2", "user", "two?"), *more]
+        messages = [
+            {"uuid": key, "parent_message_uuid": above, "sender": who, "text": text}
+            for key, above, who, text in said
+        ]
+        path = line.folder / name
+        path.write_text(json.dumps([{"uuid": "c", "name": "Twins", "chat_messages": messages}]))
+        return str(path)
+
+    line("import", file("old.json"))
+    (before,) = sessions(line)
+    assert len(before.messages) == 5
+    new = file(
+        "new.json",
+        ("a2", "u2", "assistant", "Two."),
+        ("r3", "q", "assistant", "Yes."),
+        ("u3", "r3", "user", "3?"),
+    )
+    assert "1 chat updated (3 messages)" in line("import", new).err
+    (grown,) = sessions(line)
+    assert tree(grown)["Two."] == "two?"
+    line("import", file("old.json"))
+    assert "updated" not in line("import", new).err
+    assert sessions(line)[0].messages == grown.messages
+
+
 def test_a_branch_made_elsewhere_and_one_made_here_both_stay(line: Line) -> None:
     line("import", written(line, "old.json", [export("a?", "a.")]))
     (session,) = sessions(line)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from ds4chat.engine.protocol import Expendable
+from ds4chat.engine.protocol import Stored
 from ds4chat.errors import SessionLockedError, SessionNotFoundError, UsageError
 from ds4chat.sessions.database import Database
-from ds4chat.sessions.events import SessionListChanged, TextStreamed
+from ds4chat.sessions.events import EngineChanged, SessionListChanged, TextStreamed
 from ds4chat.sessions.housekeeping import KEEP_SECONDS
 from tests.support.manager_room import ManagerRoom, manager_room
-from tests.support.scripted_engine import Script, scripted_room
+from tests.support.scripted_engine import scripted_room
 
 
 def listed(room: ManagerRoom, **which: object) -> list[str]:
@@ -51,29 +52,6 @@ async def test_what_was_deleted_goes_for_good_with_the_process(tiny: dict[str, P
         assert db.execute("SELECT COUNT(*) FROM sessions").fetchone() == (1,)
 
 
-async def test_checkpoints_of_what_was_deleted_go_first_until_it_comes_back(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def told(script: Script) -> list[list[str]]:
-        return [command.spans for command in script.commands if isinstance(command, Expendable)]
-
-    async with scripted_room(monkeypatch, tmp_path) as (room, script):
-        gone, kept = room.manager.new_session(), room.manager.new_session()
-        await room.ask(gone.id, "Gone?")
-        await room.ask(kept.id, "Kept?")
-        with Database(tmp_path / "sessions.db") as db:
-            db.record_span(gone.id, "aa" * 20, 0, 10, "evict", 1000)
-            db.record_span(gone.id, "bb" * 20, 10, 20, "evict", 1000)
-            db.record_span(kept.id, "aa" * 20, 0, 10, "evict", 1000)
-        room.manager.delete_session(gone.id)
-        assert told(script) == [["bb" * 20]], "the other chat stands on the rest"
-        script.crash()
-        await room.ask(kept.id, "And now?")
-        assert told(script) == [["bb" * 20]] * 2, "a new engine is told too"
-        room.manager.undelete_session(gone.id)
-        assert told(script)[-1] == []
-
-
 async def test_leftovers_of_a_killed_process_go_after_a_day(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -109,6 +87,33 @@ async def test_without_an_engine_what_has_checkpoints_waits_for_a_later_start(
         assert listed(room) == []
     with sqlite3.connect(tmp_path / "sessions.db") as raw:
         assert raw.execute("SELECT id FROM sessions").fetchall() == [(a.id,)]
+
+
+async def test_the_checkpoints_of_what_was_deleted_are_the_first_to_go(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with scripted_room(monkeypatch, tmp_path) as (room, script):
+        a, b = room.manager.new_session(), room.manager.new_session()
+        await room.ask(a.id, "A?")
+        await room.ask(b.id, "B?")
+        shared = Stored(b.id, "aa" * 20, 0, 10, "evict", 1000)
+        for event in (
+            shared,
+            msgspec.structs.replace(shared, session=a.id),
+            Stored(a.id, "bb" * 20, 10, 20, "idle", 1),
+        ):
+            script.clients[-1].say(event)
+        assert script.expendable == []
+        room.manager.delete_session(a.id)
+        assert script.expendable == [["bb" * 20]], "the other chat stands on the first"
+        # What was being written when it was deleted.
+        script.clients[-1].say(Stored(a.id, "cc" * 20, 20, 30, "evict", 1))
+        assert script.expendable[1:] == [["bb" * 20, "cc" * 20]]
+        script.crash()
+        await room.until(EngineChanged, lambda e: e.status.phase == "ready", after=len(room.events))
+        assert script.expendable[2:] == [["bb" * 20, "cc" * 20]], "a new engine is told too"
+        room.manager.undelete_session(a.id)
+        assert script.expendable[3:] == [[]]
 
 
 async def test_a_session_that_is_busy_or_open_elsewhere_is_not_deleted(

@@ -19,6 +19,7 @@ from ds4chat.engine.protocol import (
     ContextFull,
     Done,
     Event,
+    Expendable,
     Failed,
     Forget,
     Generate,
@@ -80,6 +81,11 @@ class Script:
         """What was asked to be forgotten."""
         return [command for command in self.commands if isinstance(command, Forget)]
 
+    @property
+    def expendable(self) -> list[list[str]]:
+        """What was said to go first when room is made, each time."""
+        return [command.spans for command in self.commands if isinstance(command, Expendable)]
+
     def go_on(self) -> None:
         self.hold = False
         self.clients[-1].finish("stop")
@@ -124,7 +130,8 @@ class ScriptedClient:
         self.script.commands.append(command)
         asyncio.get_running_loop().call_soon(self._work, command)
 
-    def _say(self, event: Event) -> None:
+    def say(self, event: Event) -> None:
+        """Let the engine say it now."""
         if self.is_running:
             self._on_event(event)
 
@@ -133,7 +140,7 @@ class ScriptedClient:
             case Load():
                 self._n_ctx = command.n_ctx or 4096
                 name = Path(command.model_path).stem
-                self._say(
+                self.say(
                     Loaded(
                         name,
                         command.model_path,
@@ -150,9 +157,9 @@ class ScriptedClient:
                 counts = _counts(command.messages)
                 n, ids = sum(counts), (command.session, command.turn)
                 if n > 0.85 * self._n_ctx:
-                    self._say(ContextFull(*ids, n, self._n_ctx, counts))
+                    self.say(ContextFull(*ids, n, self._n_ctx, counts))
                 else:
-                    self._say(Prepared(*ids, n, n))
+                    self.say(Prepared(*ids, n, n))
             case Generate():
                 self._generate(command)
             case Cancel():
@@ -163,16 +170,16 @@ class ScriptedClient:
         counts = _counts(command.messages)
         n, ids = sum(counts), (command.session, command.turn)
         if n > 0.85 * self._n_ctx and not command.force:
-            self._say(ContextFull(*ids, n, self._n_ctx, counts))
+            self.say(ContextFull(*ids, n, self._n_ctx, counts))
         elif n >= self._n_ctx:
-            self._say(Failed(*ids, "It is too long."))
+            self.say(Failed(*ids, "It is too long."))
         else:
             text = self.script.replies.pop(0) if self.script.replies else "so be it"
-            self._say(Started(*ids, n, 0, n))
+            self.say(Started(*ids, n, 0, n))
             first, _, rest = text.partition(" ")
             self._running = (command, n, rest)
             if text:
-                self._say(Token(*ids, first, [1]))
+                self.say(Token(*ids, first, [1]))
             if not self.script.hold:
                 self.finish("stop")
 
@@ -181,10 +188,10 @@ class ScriptedClient:
         (command, n, rest), self._running = self._running, None
         ids, words = (command.session, command.turn), len(rest.split())
         if rest and reason == "stop":
-            self._say(Token(*ids, f" {rest}", [1] * words))
+            self.say(Token(*ids, f" {rest}", [1] * words))
         made = 1 + words
         counts = [*_counts(command.messages), made + REPLY_MARKERS]
-        self._say(Done(*ids, reason, n, 0, n, made, 0.0, 1.0, 1.0, n + made, counts))
+        self.say(Done(*ids, reason, n, 0, n, made, 0.0, 1.0, 1.0, n + made, counts))
 
 
 def _counts(messages: list[ChatMessage]) -> list[int]:

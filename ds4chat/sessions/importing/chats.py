@@ -133,7 +133,7 @@ class ForeignChat:
     def leave_out(self, kind: str, number: int = 1) -> None:
         """Count what does not come in."""
         if kind and number:
-            self.left_out[kind] += number
+            self.left_out[clean_title(kind)] += number
 
     def instruct(self, text: str) -> None:
         """A system prompt: the first one is the chat's."""

@@ -33,6 +33,9 @@ from ds4chat.validation import short
 
 MAGIC = b"SQLite format 3\0"
 
+DAMAGED = (sqlite3.Error, UnicodeDecodeError)
+"""What comes of a database that is not whole: its complaint may hold bytes that are no text."""
+
 Program = Literal["oterm", "elia", "llm", "open-webui"]
 
 NAMES: dict[Program, str] = {
@@ -54,7 +57,7 @@ _TABLES: dict[Program, dict[str, set[str]]] = {
 """What tells them apart: tables, and some of their columns."""
 
 Chats = Iterator[Callable[[], ForeignChat]]
-"""Each reads one chat, and raises InterchangeError or sqlite3.Error for it alone."""
+"""Each reads one chat, and raises InterchangeError or one of `DAMAGED` for it alone."""
 
 
 class ForeignDatabase:
@@ -73,7 +76,7 @@ class ForeignDatabase:
             self._columns = _columns(self._db)
             self.program = self._whose()
             self.count = self._count()
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             self.close()
             raise InterchangeError(f"it is a damaged SQLite database ({short(str(error))})") from None
         except OSError as error:
@@ -132,6 +135,13 @@ class ForeignDatabase:
     def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:
         return self._db.execute(query, values).fetchall()
 
+    def _row(self, query: str, id_: Any) -> sqlite3.Row:
+        """The row of an id. Raises InterchangeError where it leads to none, as NULL does."""
+        row: sqlite3.Row | None = self._db.execute(query, (id_,)).fetchone()
+        if row is None:
+            raise InterchangeError("its row has no id to be found by")
+        return row
+
     def _ids(self, query: str) -> list[Any]:
         return [row[0] for row in self._db.execute(query)]
 
@@ -143,9 +153,9 @@ class ForeignDatabase:
         there = [name for name in names if self._has("chat", name)]
 
         def one(id_: Any) -> ForeignChat:
-            row = self._rows(f"SELECT chat, {', '.join(there)} FROM chat WHERE id = ?", id_)[0]
+            row = self._row(f"SELECT chat, {', '.join(there)} FROM chat WHERE id = ?", id_)
             columns = {name: row[name] for name in there}
-            with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError):
+            with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError, RecursionError):
                 columns["meta"] = msgspec.json.decode(columns["meta"])
             return open_webui.read_row(text_of(row["chat"]).encode(), **columns)
 
@@ -156,10 +166,9 @@ class ForeignDatabase:
         images = "images" if self._has("message", "images") else "'[]'"
 
         def one(id_: Any) -> ForeignChat:
-            row = self._rows("SELECT * FROM chat WHERE id = ?", id_)[0]
+            row = self._row("SELECT * FROM chat WHERE id = ?", id_)
             chat = ForeignChat("oterm", title=text_of(row["name"]), model=text_of(row["model"]))
-            if "system" in row.keys():  # noqa: SIM118  (a row contains its values)
-                chat.instruct(text_of(row["system"]))
+            chat.instruct(text_of(_cell(row, "system")))
             query = f"SELECT author, text, {images} AS images FROM message WHERE chat_id = ? ORDER BY rowid"
             for said in self._rows(query, id_):
                 pictures = _length(said["images"])
@@ -176,11 +185,10 @@ class ForeignDatabase:
         model = "model" if self._has("message", "model") else "NULL"
 
         def one(id_: Any) -> ForeignChat:
-            row = self._rows("SELECT * FROM chat WHERE id = ?", id_)[0]
-            there = row.keys()
+            row = self._row("SELECT * FROM chat WHERE id = ?", id_)
             chat = ForeignChat("elia", title=text_of(row["title"]), created=seconds(row["started_at"]))
-            chat.model = text_of(row["model"]) if "model" in there else ""
-            chat.archived = "archived" in there and row["archived"] == 1
+            chat.model = text_of(_cell(row, "model"))
+            chat.archived = _cell(row, "archived") == 1
             said = self._rows(
                 f"SELECT id, role, content, {parent} AS parent, {time} AS time, {model} AS model FROM message"
                 " WHERE chat_id = ? ORDER BY id",
@@ -206,18 +214,19 @@ class ForeignDatabase:
             yield partial(one, id_)
 
     def _llm(self) -> Chats:
+        time = "datetime_utc, " if self._has("responses", "datetime_utc") else ""
+
         def conversation(id_: Any) -> ForeignChat:
-            row = self._rows("SELECT * FROM conversations WHERE id = ?", id_)[0]
+            row = self._row("SELECT * FROM conversations WHERE id = ?", id_)
             chat = ForeignChat("llm", str(id_), text_of(row["name"]), model=text_of(row["model"]))
-            query = "SELECT * FROM responses WHERE conversation_id = ? ORDER BY datetime_utc, rowid"
+            query = f"SELECT * FROM responses WHERE conversation_id = ? ORDER BY {time}rowid"
             for response in self._rows(query, id_):
                 self._respond(chat, response)
             return chat
 
         def alone(id_: Any) -> ForeignChat:
             chat = ForeignChat("llm", f"response {id_}")
-            for response in self._rows("SELECT * FROM responses WHERE id = ?", id_):
-                self._respond(chat, response)
+            self._respond(chat, self._row("SELECT * FROM responses WHERE id = ?", id_))
             return chat
 
         for id_ in self._ids("SELECT id FROM conversations ORDER BY rowid"):
@@ -229,7 +238,7 @@ class ForeignDatabase:
         """One question and its answer."""
         id_ = row["id"]
         fragments = self._fragments("prompt_fragments", id_)
-        system = [*self._fragments("system_fragments", id_), text_of(row["system"])]
+        system = [*self._fragments("system_fragments", id_), text_of(_cell(row, "system"))]
         chat.instruct("\n\n".join(part for part in system if part.strip()))
         files = 0
         if self._has("prompt_attachments", "response_id"):
@@ -240,7 +249,7 @@ class ForeignDatabase:
             calls = "SELECT COUNT(*) FROM tool_calls WHERE response_id = ?"
             chat.leave_out("tool calls and results", int(self._rows(calls, id_)[0][0]))
         prompt = "\n\n".join(part for part in (*fragments, text_of(row["prompt"])) if part.strip())
-        created, model = seconds(row["datetime_utc"]), text_of(row["model"])
+        created, model = seconds(_cell(row, "datetime_utc")), text_of(_cell(row, "model"))
         _follow(chat, "user", prompt, lost=files, created=created)
         _follow(chat, "assistant", row["response"], created=created, model=model)
 
@@ -252,6 +261,11 @@ class ForeignDatabase:
             ' WHERE p.response_id = ? ORDER BY p."order"'
         )
         return [text_of(row[0]) for row in self._rows(query, response_id)]
+
+
+def _cell(row: sqlite3.Row, column: str) -> Any:
+    """A value of a column that not every version has."""
+    return row[column] if column in row.keys() else None  # noqa: SIM118  (a row contains its values)
 
 
 def _follow(
@@ -291,7 +305,7 @@ def _named(chat: ForeignChat, *parts: Any) -> ForeignChat:
 
 
 def _length(images: Any) -> int:
-    with contextlib.suppress(msgspec.DecodeError):
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):
         found = msgspec.json.decode(text_of(images) or "[]")
         return len(found) if isinstance(found, list) else 0
     return 0

@@ -7,7 +7,6 @@ database.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from ds4chat.errors import InterchangeError
 from ds4chat.files import read_limited
 from ds4chat.sessions.importing import chatgpt, claude, markdown, open_webui, openai
 from ds4chat.sessions.importing.chats import ForeignChat, text_of
-from ds4chat.sessions.importing.databases import NAMES, ForeignDatabase
+from ds4chat.sessions.importing.databases import DAMAGED, NAMES, ForeignDatabase
 from ds4chat.sessions.importing.decoding import decode
 from ds4chat.sessions.importing.detect import FileKind, chat_entries
 from ds4chat.sessions.importing.splitter import MAX_VALUE, Read, Value, values
@@ -122,14 +121,21 @@ def label(kind: FileKind, source: str) -> str:
 def _from_database(path: Path, told: Told) -> Iterator[Found]:
     with ForeignDatabase(path) as database:
         told.begin(database.count)
-        for number, read in enumerate(database.chats(), start=1):
-            try:
-                yield Found(f"chat {number}", read())
-            except InterchangeError as error:
-                yield Found(f"chat {number}", None, str(error))
-            except sqlite3.Error as error:
-                yield Found(f"chat {number}", None, f"its rows are damaged ({short(str(error))})")
-            told.advance(1)
+        try:
+            for number, read in enumerate(database.chats(), start=1):
+                yield _from_row(f"chat {number}", read)
+                told.advance(1)
+        except DAMAGED as error:
+            raise InterchangeError(f"it is a damaged SQLite database ({short(str(error))})") from None
+
+
+def _from_row(where: str, read: Callable[[], ForeignChat]) -> Found:
+    try:
+        return Found(where, read())
+    except InterchangeError as error:
+        return Found(where, None, str(error))
+    except DAMAGED as error:
+        return Found(where, None, f"its rows are damaged ({short(str(error))})")
 
 
 def _from_markdown(path: Path) -> Found:
@@ -153,9 +159,22 @@ def _from_zip(path: Path, told: Told) -> Iterator[Found]:
                         f"{entry.filename} in it claims to be far larger than it is packed"
                     )
                 with archive.open(entry) as file:
-                    yield from _from_values(values(_counting(file.read, told)))
+                    yield from _from_values(values(_counting(_unpacking(file.read), told)))
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
         raise InterchangeError(f"it is a damaged zip file ({short(str(error))})") from None
+
+
+def _unpacking(read: Read) -> Read:
+    def unpacked(number: int) -> bytes:
+        try:
+            return read(number)
+        except Exception as error:
+            # Each way of packing has errors of its own for bytes that are not what was packed.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise zipfile.BadZipFile(str(error)) from None
+
+    return unpacked
 
 
 def _counting(read: Read, told: Told) -> Read:

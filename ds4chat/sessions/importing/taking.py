@@ -93,15 +93,18 @@ def _new_messages(here: Session, incoming: Session) -> tuple[list[Message], int 
 
     Those that are to be added have negative ids, in the order in which they are to be added.
     """
-    known: dict[tuple[int | None, str, str], int] = {}
+    # The same may be said more than once at one place: each is another's, in the order of their ids.
+    known: dict[tuple[int | None, str, str], list[int]] = {}
     for message in sorted(here.messages.values(), key=lambda m: m.id, reverse=True):
-        known[message.parent_id, message.role, message.text] = message.id
+        known.setdefault((message.parent_id, message.role, message.text), []).append(message.id)
     ids: dict[int | None, int | None] = {None: None}
     new: list[Message] = []
     for message in sorted(incoming.messages.values(), key=lambda m: m.id):
         parent = ids[message.parent_id]
-        found = known.get((parent, message.role, message.text))
-        if found is None:
+        twins = known.get((parent, message.role, message.text))
+        if twins:
+            found = twins.pop()
+        else:
             found = -len(new) - 1
             new.append(
                 Message(

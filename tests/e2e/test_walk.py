@@ -1,4 +1,4 @@
-"""One long walk through the chat screen by keys alone, in tmux, on the real engine: the starter model, later a tiny one."""
+"""One long walk through the chat screen by keys alone, in tmux: on the starter model, then on a tiny one."""
 
 from __future__ import annotations
 

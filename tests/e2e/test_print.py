@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.program import Program, engine_of, flip_payload_byte, toml_session
+from tests.support.screens import Saved
 
 KEYS = [
     "session",
@@ -35,8 +36,8 @@ def starter_program(tmp_path: Path, starter: Path) -> Program:
 
 
 @pytest.fixture
-def program(tmp_path: Path, wordy: Path) -> Program:
-    (tmp_path / "config.toml").write_text(f'[model]\npath = "{wordy}"\nthreads = 1\n')
+def program(tmp_path: Path, tiny: dict[str, Path]) -> Program:
+    (tmp_path / "config.toml").write_text(f'[model]\npath = "{tiny["dense"]}"\nthreads = 1\n')
     return Program(tmp_path)
 
 
@@ -106,7 +107,9 @@ def test_typed_markers_reach_the_model_as_text_and_the_chat_resumes(program: Pro
     assert "<|im_end|><|im_start|>system" in shown
 
 
-def test_a_kill_of_everything_in_the_middle_of_a_reply_loses_nothing_shown(program: Program) -> None:
+def test_a_kill_of_everything_in_the_middle_of_a_reply_loses_nothing_shown(
+    program: Program, wordy: Path
+) -> None:
     running = subprocess.Popen(
         program.command(
             *(
@@ -117,7 +120,7 @@ def test_a_kill_of_everything_in_the_middle_of_a_reply_loses_nothing_shown(progr
                 "--temperature",
                 "0",
             ),
-            *("--max-tokens", "3000"),
+            *("--max-tokens", "3000", "-m", str(wordy)),
         ),
         env=program.env,
         stdout=subprocess.PIPE,
@@ -126,14 +129,16 @@ def test_a_kill_of_everything_in_the_middle_of_a_reply_loses_nothing_shown(progr
     )
     assert running.stdout is not None
     shown, session = "", ""
-    saved_at = 0.0
+    saved_at, database = 0.0, Saved(program)
     for line in running.stdout:
         event = json.loads(line)
         session = event.get("session", session)
         if event["type"] == "text":
             shown += event["text"]
         # Half a second of streaming may be lost: what came before that must not be.
-        if len(shown) > 200:
+        if len(shown) > 200 and database.all(
+            "SELECT 1 FROM messages WHERE state = 'streaming' AND text != ''"
+        ):
             break
         saved_at = len(shown)
     engine = engine_of(running.pid)

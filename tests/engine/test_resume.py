@@ -72,8 +72,8 @@ def test_quit_at_the_first_and_the_last_token_of_a_reply(tiny_model: Path, tmp_p
 
 
 def test_the_starter_model_resumes_with_the_same_tokens(starter: Path, tmp_path: Path) -> None:
-    whole = uninterrupted(starter, tmp_path / "whole", max_tokens=20)
-    parts = broken_up(starter, tmp_path / "parts", [5, None, 12], max_tokens=20)
+    whole = uninterrupted(starter, tmp_path / "whole", max_tokens=12)
+    parts = broken_up(starter, tmp_path / "parts", [5, None, 8], max_tokens=12)
     assert [r.tokens for r in parts] == [r.tokens for r in whole]
 
 

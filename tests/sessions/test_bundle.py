@@ -155,7 +155,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "unknown parent": (at(1, parent=4), "names a parent that is not there"),
     "double": (at(1, id=3, parent=None, role="user"), "is there twice"),
     "first is a reply": (at(0, role="assistant"), "no user's"),
-    "role": (at(0, role="system"), '"user" or "assistant"'),
+    "role": (at(0, role="system"), '"user", "assistant" or "tool"'),
     "state": (at(0, state="great"), "states"),
     "head": (lambda d: d.update(head=4), "head names message 4"),
     "huge token": (at(1, tokens=[2**31]), "token id"),

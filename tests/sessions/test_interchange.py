@@ -142,9 +142,9 @@ FAULTS = {
     + "created = 2025-01-01\n": "f.toml: messages[0].created must be a date and time with a time zone",
     MINIMAL + "created = 2025-01-01T00:00:00\n": "f.toml: messages[0].created has no time zone",
     MINIMAL
-    + "mood = 1\n": 'f.toml: unknown key "mood" in messages[0]: allowed are role, text and, if known, created.',
+    + "mood = 1\n": 'f.toml: unknown key "mood" in messages[0]: allowed are role, text and, if known, created;',
     MINIMAL + '[[messages]]\nrole = "system"\ntext = "a"': "f.toml: messages[1].role must be "
-    '"user" or "assistant" (the system prompt is the key system), not \'system\'.',
+    '"user", "assistant" or "tool" (the system prompt is the key system), not \'system\'.',
     MINIMAL
     + '[[messages]]\nrole = "user"': 'f.toml: the key "text" is missing in messages[1]: give role, text',
     MINIMAL

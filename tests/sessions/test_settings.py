@@ -28,7 +28,7 @@ async def test_parameters_of_one_session_alone(monkeypatch: pytest.MonkeyPatch, 
     async with scripted_room(monkeypatch, tmp_path) as (room, script):
         room.manager.open_session(mine.id)
         effective = room.manager.effective(mine.id)
-        assert set(effective) == {"model", "model_path", "system", *KEYS}
+        assert set(effective) == {"model", "model_path", "system", *KEYS} - {"tools"}
         assert (effective["temperature"], effective["top_k"], effective["max_tokens"]) == (1.0, 7, 50)
         assert (effective["model"], effective["ctx"], effective["persona"]) == ("scripted", 1000, "")
         room.manager.set_params(mine.id, {})

@@ -293,7 +293,7 @@ def parse_setting(section: str, key: str, text: str, name: str = "") -> object:
         parts = [part.strip() for part in text.split(os.pathsep) if part.strip()]
         try:
             msgspec.convert({key: parts}, struct)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, ValueError):
             raise UsageError(f"{name or key} must be {must}, not {short(typed)}.") from None
         return parts
     candidates: list[object] = [text]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from ds4chat import news
 from tests.support.tiny_models import KINDS, starter_model, write_tiny_models
 
 # A busy machine is no failure, and the suite has many properties: fewer examples than usual keep it short.
@@ -17,6 +19,13 @@ settings.load_profile("suite")
 # Each test of the screen leaves thousands of objects in cycles: collecting after every 700 new ones took a third of the
 # time.
 gc.set_threshold(100_000, 20, 50)
+
+
+@pytest.fixture(autouse=True)
+def no_news_of_another_test() -> Iterator[None]:
+    """Sentences that a program prints at its end wait in the process, which tests share."""
+    yield
+    news.take()
 
 
 @pytest.fixture(scope="session")

@@ -111,7 +111,9 @@ def test_events_and_keys_are_those_of_the_docs(line: Line, monkeypatch: pytest.M
         events = [json.loads(row) for row in result.out.splitlines()]
         assert events[0]["type"] == "session" and events[-1]["type"] in ("done", "error")
         seen |= {event["type"]: event.keys() - {"type"} for event in events}
-    del listed["type"]
+    # Those of tools: tests/cli/test_tools.py.
+    for name in ("type", "tool_call", "tool_result"):
+        del listed[name]
     assert seen == listed
 
 

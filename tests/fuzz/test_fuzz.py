@@ -11,7 +11,10 @@ import pytest
 from benchmarks.fuzz_parts import TARGETS
 from benchmarks.fuzz_parts.target import draw_for, run_one
 
-COUNTS = {"checkpoint folder": 40, "import toml": 150, "import json": 150, "import bundle": 150}
+COUNTS = {"checkpoint folder": 40, "import toml": 150, "import json": 150, "import bundle": 100} | {
+    f"import {kind}": 60
+    for kind in ("chatgpt", "claude", "open-webui", "openai", "jsonl", "markdown", "export zip", "database")
+}
 """Fewer of those that go to the disk, and 300 of the others."""
 
 

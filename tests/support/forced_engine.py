@@ -52,9 +52,7 @@ class ForcedSampler(turn.Sampler):
 class InProcessClient:
     """Stands for `EngineClient`."""
 
-    def __init__(
-        self, on_event: Callable[[Event], None], on_exit: Callable[[int], None], log_path: Path | None = None
-    ) -> None:
+    def __init__(self, on_event: Callable[[Event], None], on_exit: Callable[[int], None], *_: object) -> None:
         self._on_event = on_event
         self.pid: int | None = 1
         self.is_running = True

@@ -31,7 +31,6 @@ KEYS = [
 
 @pytest.fixture
 def starter_program(tmp_path: Path, starter: Path) -> Program:
-    (tmp_path / "config.toml").write_text("[model]\nthreads = 1\n")
     return Program(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""`ds4chat -p`, each question in a process of its own: on the starter model where the answer counts, else a tiny one."""
+"""`ds4chat -p`, each question in a process of its own: on the starter model where its answer counts, else tiny."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ with open(os.environ["NETWORK_LOG"] + ".seen", "a") as seen:
 
 class Watched(Program):
     """The program under a umask that closes nothing, its processes forbidden to reach a network."""
+
     @property
     def env(self) -> dict[str, str]:
         site = self.home / "site"

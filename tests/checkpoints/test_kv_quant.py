@@ -16,6 +16,7 @@ from ds4chat.checkpoints.span import Identity, Outcome
 from ds4chat.checkpoints.store import FOREIGN_WORTH, Store
 from ds4chat.checkpoints.variants import FILE, Variant, read_variant, siblings
 from ds4chat.engine.protocol import ChatMessage, Stored
+from tests.support import memos
 from tests.support.engine_room import SMALL, EngineRoom, Reply, system, user
 from tests.support.tiny_models import write_tiny_model
 
@@ -137,7 +138,7 @@ def ask(model: Path, kv_dir: Path | None, accept: bool = False, chat: Sequence[C
     kv = type(SMALL)(
         **{f: getattr(SMALL, f) for f in SMALL.__struct_fields__} | {"accept_different_quant": accept}
     )
-    with EngineRoom(model, kv_dir, kv, n_ctx=2048, threads=1) as room:
+    with EngineRoom(model, kv_dir, kv, n_ctx=2048, threads=1, memo=str(memos.ROOM)) as room:
         return room.chat(list(chat), max_tokens=12)
 
 

@@ -272,7 +272,9 @@ class TestCommandLine:
 
 @pytest.fixture
 def program(tmp_path: Path, starter: Path) -> Program:
-    (tmp_path / "config.toml").write_text("[sampling]\ntemperature = 0.0\n[chat]\nsystem = ''\n")
+    (tmp_path / "config.toml").write_text(
+        "[model]\nthreads = 1\n[sampling]\ntemperature = 0.0\n[chat]\nsystem = ''\n"
+    )
     return Program(tmp_path)
 
 

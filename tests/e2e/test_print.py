@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """`ds4chat -p`, a process for each question: on the starter model where the answer counts, else on a tiny one."""
+=======
+"""`ds4chat -p`, each question in a process of its own: on the starter model where its answer counts, else tiny."""
+>>>>>>> suite
 
 from __future__ import annotations
 
@@ -31,7 +35,6 @@ KEYS = [
 
 @pytest.fixture
 def starter_program(tmp_path: Path, starter: Path) -> Program:
-    (tmp_path / "config.toml").write_text("[model]\nthreads = 1\n")
     return Program(tmp_path)
 
 

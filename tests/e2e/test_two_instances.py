@@ -19,6 +19,7 @@ BULK = "The harbour master counts the gulls on the pier and writes each of them 
 
 CONFIG = """[model]
 path = "{model}"
+threads = 1
 ctx = 2048
 [sampling]
 temperature = 0.0

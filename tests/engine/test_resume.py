@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ds4chat.engine.protocol import ChatMessage
+from tests.support import memos
 from tests.support.engine_room import SMALL, EngineRoom, Reply, started, system, user
 
 QUESTIONS = [
@@ -72,8 +73,9 @@ def test_quit_at_the_first_and_the_last_token_of_a_reply(tiny_model: Path, tmp_p
 
 
 def test_the_starter_model_resumes_with_the_same_tokens(starter: Path, tmp_path: Path) -> None:
-    whole = uninterrupted(starter, tmp_path / "whole", max_tokens=12)
-    parts = broken_up(starter, tmp_path / "parts", [5, None, 8], max_tokens=12)
+    known = {"max_tokens": 12, "memo": str(memos.ROOM)}
+    whole = uninterrupted(starter, tmp_path / "whole", **known)
+    parts = broken_up(starter, tmp_path / "parts", [5, None, 8], **known)
     assert [r.tokens for r in parts] == [r.tokens for r in whole]
 
 

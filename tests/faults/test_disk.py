@@ -171,7 +171,7 @@ def test_without_room_for_checkpoints_the_chat_goes_on_and_says_so_once(
     tmp_path: Path, tiny: dict[str, Path]
 ) -> None:
     program = Program(tmp_path)
-    (tmp_path / "config.toml").write_text("[kv]\nspace_mb = 100\n")
+    (tmp_path / "config.toml").write_text("[model]\nthreads = 1\n[kv]\nspace_mb = 100\n")
     with small_disk(tmp_path / "kv", 64) as disk:
         done = program.run(
             "-p", LONG[:4000], "-m", str(tiny["dense"]), "--max-tokens", "4", "--output-format", "json"

@@ -19,7 +19,7 @@ FORBIDDEN = (
 
 def test_nothing_hostile_reaches_the_terminal(tmp_path: Path, tiny: dict[str, Path]) -> None:
     (tmp_path / "config.toml").write_text(
-        '[sampling]\nmax_tokens = 4\n[chat]\ntheme = "x\\u001b]2;pwned\\u0007"\n'
+        '[model]\nthreads = 1\n[sampling]\nmax_tokens = 4\n[chat]\ntheme = "x\\u001b]2;pwned\\u0007"\n'
     )
     (tmp_path / "themes").mkdir()
     (tmp_path / "themes" / "evil.toml").write_text('name = "e"\nprimary = "\\u001b]52;c;cHduZWQ=\\u0007"\n')

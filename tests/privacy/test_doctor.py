@@ -43,7 +43,7 @@ def fill(tmp_path: Path) -> None:
 
 
 def test_it_says_what_is_kept_where(home: Path) -> None:
-    done = Program(home).run("doctor")
+    done = Program(home, bare=True).run("doctor")
     assert (done.returncode, done.stderr) == (0, "")
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     size = sum(path.stat().st_size for path in (home / "data").glob("sessions.db*"))
@@ -65,7 +65,7 @@ def test_what_others_can_read_is_named_with_the_way_to_close_it(home: Path) -> N
     draft = home / "data" / "draft.txt"
     if not all(folder.stat().st_mode & 0o001 for folder in draft.parents):
         pytest.skip("no other user gets to the folder for temporary files")
-    done = Program(home).run("doctor", "--json")
+    done = Program(home, bare=True).run("doctor", "--json")
     assert done.returncode == 1
     report = json.loads(done.stdout)
     assert report["findings"] == [
@@ -79,7 +79,7 @@ def test_what_others_can_read_is_named_with_the_way_to_close_it(home: Path) -> N
         "mode": "-rw-r--r--",
     }.items() <= next(place for place in report["places"] if place["what"] == "Draft").items()
     (home / "data").chmod(0o700)
-    assert Program(home).run("doctor").returncode == 0, "nobody gets to it"
+    assert Program(home, bare=True).run("doctor").returncode == 0, "nobody gets to it"
 
 
 def test_damage_is_named_and_left_for_the_next_start(home: Path) -> None:

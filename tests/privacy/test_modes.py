@@ -33,8 +33,6 @@ with open(os.environ["NETWORK_LOG"] + ".seen", "a") as seen:
 class Watched(Program):
     """The program under a umask that closes nothing, its processes forbidden to reach a network."""
 
-    learns = False
-
     @property
     def env(self) -> dict[str, str]:
         site = self.home / "site"
@@ -64,7 +62,7 @@ def open_umask() -> object:
 def test_after_real_use_all_files_are_the_owners_and_no_socket_was_opened(
     tmp_path: Path, tiny: dict[str, Path], open_umask: object
 ) -> None:
-    program = Watched(tmp_path / "home")
+    program = Watched(tmp_path / "home", bare=True)
     for folder in (tmp_path / "home", tmp_path / "home" / "data"):
         folder.chmod(0o755)
     model = ("-m", str(tiny["dense"]), "--max-tokens", "4")

@@ -31,7 +31,6 @@ from ds4chat.engine.protocol import (
     Token,
 )
 from ds4chat.engine.worker import Engine
-from tests.support import memos
 
 GREEDY = Sampling(temperature=0.0)
 SMALL = KvOptions(
@@ -74,7 +73,7 @@ class EngineRoom:
             "enabled": kv_dir is not None,
         }
         # One thread: tiny models need no more, and threads that wait for one another starve on a busy machine.
-        settings = {"n_ctx": n_ctx, "threads": 1, "extra_buffers": False, "memo": str(memos.ROOM), **load}
+        settings = {"n_ctx": n_ctx, "threads": 1, "extra_buffers": False, **load}
         self._load = Load(str(model), kv=KvOptions(**options), **settings)  # type: ignore[arg-type]
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.engine = Engine(self._emit)

@@ -61,7 +61,7 @@ def write_home(folder: Path, model: Path) -> Program:
     """A home with settings alone."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.toml").write_text(
-        f'[model]\npath = "{model}"\n\n[sampling]\ntemperature = 0.8\nmax_tokens = 800\n'
+        f'[model]\npath = "{model}"\nthreads = 1\n\n[sampling]\ntemperature = 0.8\nmax_tokens = 800\n'
     )
     return Program(folder)
 

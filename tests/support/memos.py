@@ -15,7 +15,7 @@ NAMES = ("engine.json", "weights.json", "models.json")
 _keep = tempfile.TemporaryDirectory(prefix="memos-")
 
 ROOM = Path(_keep.name) / "models.json"
-"""The memo of engines inside of the test process."""
+"""The memo for engines inside of the test process, where nothing is patched that the engine asks about."""
 
 _folders: list[Path] = [ROOM.parent]
 

@@ -14,20 +14,20 @@ from tests.support import memos
 
 
 class Program:
-    """`ds4chat` with all its files below one folder.
+    """`ds4chat` with all its files below one folder."""
 
-    Attributes:
-        learns: whether it begins with what the homes before found out about this machine and their models.
-    """
-
-    learns = True
-
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, bare: bool = False) -> None:
+        """`bare`: without settings, and without what the homes before found out about this machine and their models."""
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
         (home / "data").mkdir(exist_ok=True)
-        if self.learns:
-            memos.learn(home / "data")
+        if bare:
+            return
+        config = home / "config.toml"
+        if not config.exists():
+            # Threads that wait for one another starve on a busy machine: a prompt takes ten times as long.
+            config.write_text("[model]\nthreads = 1\n")
+        memos.learn(home / "data")
 
     @property
     def env(self) -> dict[str, str]:

@@ -213,6 +213,7 @@ def test_the_docs_name_no_option_or_command_that_is_not_there() -> None:
         "--steps",
         "--minutes",
         "--tiny",
+        "--budget",
         "--restores",
         "--rounds",
         "--only",

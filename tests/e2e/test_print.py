@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """`ds4chat -p`, a process for each question: on the starter model where the answer counts, else on a tiny one."""
-=======
-"""`ds4chat -p`, each question in a process of its own: on the starter model where its answer counts, else tiny."""
->>>>>>> suite
 
 from __future__ import annotations
 

@@ -399,7 +399,7 @@ class FakeManager:
         self.queue.append((session_id, message_id))
         self.emit(TurnQueued(session_id, message_id, len(self.queue) - 1 + (self.running is not None)))
 
-    def send(self, session_id: str, text: str) -> Message:
+    def send(self, session_id: str, text: str, *, grammar: str = "") -> Message:
         session = self.sessions[session_id]
         if not text.strip():
             raise UsageError("There is nothing to send.")

@@ -20,13 +20,13 @@ class CountingManager(FakeManager):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = 0
+        self.fetched = 0
 
     def list_sessions(
         self, limit: int | None = None, offset: int = 0, *, archived: bool = False, tag: str = ""
     ) -> list[SessionInfo]:
         infos = super().list_sessions(limit, offset, archived=archived, tag=tag)
-        self.asked += len(infos)
+        self.fetched += len(infos)
         return infos
 
 

@@ -136,12 +136,12 @@ class TestTenThousand:
         manager = CountingManager()
         many(manager)
         async with running(manager) as chat:
-            assert manager.asked <= 3 * PAGE
-            manager.asked = 0
+            assert manager.fetched <= 3 * PAGE
+            manager.fetched = 0
             await chat.pilot.press("ctrl+o")
             found = switcher(chat)
             await chat.until(lambda: found.painted > 0)
-            assert manager.asked <= 2 * PAGE
+            assert manager.fetched <= 2 * PAGE
             assert found.painted < 200
             assert found.line_count > 10_000
 
@@ -178,7 +178,7 @@ class TestTenThousand:
             found = switcher(chat)
             await chat.until(lambda: [row.session_id for row in found.rows] == [wanted.id])
             # Each was read once, however many letters were typed.
-            assert manager.asked <= 10_001 + 4 * PAGE
+            assert manager.fetched <= 10_001 + 4 * PAGE
             await chat.pilot.press("enter")
             assert chat.screen.current_id == wanted.id
 
@@ -186,10 +186,10 @@ class TestTenThousand:
         manager = CountingManager()
         many(manager)
         async with running(manager):
-            manager.asked = 0
+            manager.fetched = 0
             manager.make("New one", ["a", "b"])
             manager.rename_session("00000001", "Other")
-        assert manager.asked <= 2 * PAGE
+        assert manager.fetched <= 2 * PAGE
 
     def test_pages_survive_sessions_that_come_and_go(self) -> None:
         manager = FakeManager()

@@ -103,6 +103,8 @@ def _fault(engine: EngineSettings, before: Sequence[EngineSettings]) -> str:
     places = [engine.url, engine.ssh, engine.command]
     if sum(map(bool, places)) != 1:
         return "must have one of url, ssh and command"
+    if engine.url and "@" in engine.url:
+        return "has a url with a user or a password in it: use key_env or keyring"
     if engine.url and not _is_url(engine.url):
         return f"has a url that is no address (http://HOST:PORT or https://HOST): {short(engine.url)}"
     if (engine.ssh and not _HOST.fullmatch(engine.ssh)) or engine.ssh.startswith("-"):
@@ -159,6 +161,11 @@ def choose_engine(
         if not _HOST.fullmatch(host) or host.startswith("-"):
             raise UsageError(f"--engine {short(word)} names no host: give ssh:HOST or ssh:USER@HOST.")
         return _remote(EngineSettings(name=host, ssh=host), model)
+    if "://" in word and "@" in word:
+        # It is not repeated: the sentence goes into a log.
+        raise UsageError(
+            f"An address after --engine must not have a user or a password in it: put the key into {KEY_VARIABLE}."
+        )
     if "://" in word:
         if not _is_url(word):
             raise UsageError(f"--engine {short(word)} is no address: give http://HOST:PORT or https://HOST.")

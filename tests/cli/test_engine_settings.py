@@ -81,7 +81,10 @@ def test_engines_are_found_by_name_and_by_what_they_are(file: Path) -> None:
         ("ssh:", "--engine ssh: names no host: give ssh:HOST or ssh:USER@HOST."),
         ("ftp://x", "--engine ftp://x is no address: give http://HOST:PORT or https://HOST."),
         ("http://", "--engine http:// is no address: give http://HOST:PORT or https://HOST."),
-        ("http://me:pw@x", "--engine http://me:pw@x is no address: give http://HOST:PORT or https://HOST."),
+        (
+            "http://me:pw@x",
+            "An address after --engine must not have a user or a password in it: put the key into DS4CHAT_ENGINE_KEY.",
+        ),
     ],
 )
 def test_what_is_no_engine(file: Path, given: str, sentence: str) -> None:
@@ -99,6 +102,7 @@ def test_what_is_no_engine(file: Path, given: str, sentence: str) -> None:
             'name = "a"\nurl = "x"',
             'the engine "a" has a url that is no address (http://HOST:PORT or https://HOST): x.',
         ),
+        ('name = "a"\nurl = "http://me:pw@x"', "a user or a password in it: use key_env or keyring."),
         ('name = "a"\nssh = "-v"', 'the engine "a" has a host that ssh would not take: -v.'),
         ('name = "local"\nssh = "x"', "local: choose another."),
         ('name = "work"\nssh = "x"', 'the engine "work" is there twice: give each a name of its own.'),

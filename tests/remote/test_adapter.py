@@ -34,7 +34,7 @@ from ds4chat.engine.protocol import (
 )
 from ds4chat.engine.remote import adapter as adapting
 from ds4chat.engine.remote.adapter import Adapter
-from ds4chat.engine.remote.server import About, Server
+from ds4chat.engine.remote.server import About, Server, ServerError
 from tests.remote.scripted_server import DONE, Answer, Scripted, piece, refuses, says, serving
 
 Kind = TypeVar("Kind", bound=Event)
@@ -481,6 +481,25 @@ class TestKeys:
         assert isinstance(failed, Failed)
         assert failed.message == "far refuses the key (no): see to WORK_KEY."
         assert "very-secret" not in repr(chat.events)
+
+    async def test_a_server_that_repeats_it(self, server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("WORK_KEY", "sk-very-secret\n")
+        said = b'data: {"error": {"message": "bad Bearer sk-very-secret"}}\n\n'
+        server.replies = [refuses(401, "bad Bearer sk-very-secret"), Answer([said])]
+        async with chatting(server, key_env="WORK_KEY") as chat:
+            for _ in range(2):
+                failed = await chat.ask()
+                assert isinstance(failed, Failed) and "bad Bearer [the key]" in failed.message
+        server.paths["/v1/models"] = refuses(401, "bad Bearer sk-very-secret")
+        async with chatting(server, key_env="WORK_KEY") as chat:
+            assert "very-secret" not in repr(chat.events)
+
+    @pytest.mark.parametrize("key", ["sk\n-x", "schlüssel", "a b", "\x1b[2J"])
+    async def test_what_no_key_can_be(self, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+        monkeypatch.setenv("WORK_KEY", key)
+        with pytest.raises(ServerError, match="has characters that no key has: set it anew") as told:
+            Server(About("far", "http://127.0.0.1:1", key_env="WORK_KEY"))
+        assert key not in str(told.value)
 
     async def test_a_variable_that_is_not_set(
         self, server: Scripted, monkeypatch: pytest.MonkeyPatch

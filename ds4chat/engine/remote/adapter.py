@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from ds4chat.engine.protocol import (
     Cancel,
     ChatMessage,
@@ -157,6 +159,9 @@ class Adapter:
 
     def _emit(self, event: Event) -> None:
         self._said_at = time.monotonic()
+        if isinstance(event, Failed | LoadFailed | Notice):
+            # A server may repeat the key in what it says went wrong.
+            event = msgspec.structs.replace(event, message=self._server.without_key(event.message))
         self._emit_to(event)
 
     async def _beat(self) -> None:
@@ -418,7 +423,7 @@ class Adapter:
         except ServerError as error:
             if error.status in (404, 405, 501):
                 self._slots_work = False
-            log.info("slot: %s", error)
+            log.info("slot: %s", self._server.without_key(str(error)))
             return {}
 
 

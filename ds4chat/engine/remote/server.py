@@ -111,7 +111,9 @@ class Server:
 
     def __init__(self, about: About) -> None:
         """Raises ServerError when the key cannot be had."""
-        key = read_key(about)
+        self._key = key = read_key(about).strip()
+        if not all("!" <= c <= "~" for c in key):
+            raise ServerError(f"The key of {about.name} has characters that no key has: set it anew.")
         base = httpx.URL(about.url)
         path = base.path.rstrip("/")
         self._root = base.copy_with(path=path.removesuffix("/v1") or "/")
@@ -132,6 +134,10 @@ class Server:
             raise ServerError(
                 f"The key of {about.name} has characters that no key has: set it anew."
             ) from None
+
+    def without_key(self, text: str) -> str:
+        """A text without the key in it, which servers may repeat."""
+        return text.replace(self._key, "[the key]") if self._key else text
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -233,7 +239,7 @@ class Server:
         except httpx.TimeoutException:
             raise ServerError(f"{self.name} took too long to answer: try again.") from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            log.info("%s: %s", type(error).__name__, error)
+            log.info("%s: %s", type(error).__name__, self.without_key(str(error)))
             raise ServerError(f"The connection to {self.name} broke off: try again.") from None
 
     @property

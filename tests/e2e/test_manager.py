@@ -23,7 +23,7 @@ from tests.support.manager_room import manager_room
 
 
 async def test_two_sessions_one_streams_while_the_other_waits(tiny: dict[str, Path], tmp_path: Path) -> None:
-    async with manager_room(tiny["dense"], tmp_path, max_tokens=60) as room:
+    async with manager_room(tiny["dense"], tmp_path, max_tokens=500) as room:
         a, b = room.manager.new_session().id, room.manager.new_session().id
         room.manager.send(a, "Tell me a long story.")
         await room.until(TextStreamed, lambda e: e.session_id == a)
@@ -34,7 +34,7 @@ async def test_two_sessions_one_streams_while_the_other_waits(tiny: dict[str, Pa
         )
         ended_a = await room.until(TurnEnded, lambda e: e.session_id == a)
         ended_b = await room.until(TurnEnded, lambda e: e.session_id == b)
-        assert ended_a.stats.generated_tokens == 60 and ended_b.stats.generated_tokens == 60
+        assert ended_a.stats.generated_tokens == 500 and ended_b.stats.generated_tokens == 500
         order = [e.session_id for e in room.of(TurnStarted)]
         assert order == [a, b]
         assert [m.role for m in room.manager.open_session(b).path()] == ["user", "assistant"]

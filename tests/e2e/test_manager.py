@@ -75,7 +75,7 @@ async def test_stop_keeps_what_came_and_continue_goes_on(tiny: dict[str, Path], 
 
 
 async def test_stopping_a_waiting_turn_keeps_its_text(tiny: dict[str, Path], tmp_path: Path) -> None:
-    async with manager_room(tiny["dense"], tmp_path, max_tokens=80) as room:
+    async with manager_room(tiny["dense"], tmp_path, max_tokens=500) as room:
         a, b = room.manager.new_session().id, room.manager.new_session()
         room.manager.send(a, "Tell me a long story.")
         await room.until(TextStreamed)

@@ -296,7 +296,8 @@ def _list(value: object) -> list[dict[str, Any]]:
 
 
 def _listed(names: list[str], most: int = 8) -> str:
-    return ", ".join((name.rpartition("/")[2] or name)[:60] for name in names[:most]) + (", …" if len(names) > most else "")
+    shown = ", ".join((name.rpartition("/")[2] or name)[:60] for name in names[:most])
+    return shown + (", …" if len(names) > most else "")
 
 
 def _reason(error: BaseException) -> str:

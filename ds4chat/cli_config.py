@@ -263,7 +263,8 @@ def _faults_of(tree: dict[str, Any]) -> list[str]:
 
     import msgspec
 
-    from ds4chat.config import Config, allowed_values
+    from ds4chat.config import LISTS, Config, allowed_values
+    from ds4chat.engine_settings import engine_faults
     from ds4chat.tool_settings import server_fault
     from ds4chat.validation import explain
 
@@ -271,9 +272,10 @@ def _faults_of(tree: dict[str, Any]) -> list[str]:
     structs = typing.get_type_hints(Config)
     if fault := server_fault(tree):
         found.append(fault)
+    found += engine_faults(tree)
     for section, table in tree.items():
-        if section in ("engine", "mcp"):
-            continue  # these are looked at by themselves
+        if section in LISTS:
+            continue
         keys = table if section in structs and isinstance(table, dict) else {None: table}
         for key, value in keys.items():
             part = {section: value if key is None else {key: value}}
@@ -291,7 +293,6 @@ def _deeper_faults(path: Path) -> list[str]:
     from ds4chat import paths
     from ds4chat.cli_setup import resolve_paths
     from ds4chat.config import choose_model, load_config
-    from ds4chat.engine_settings import load_engines
     from ds4chat.key_settings import load_key_settings
     from ds4chat.personas import find
     from ds4chat.ui.keymap import resolve
@@ -307,8 +308,6 @@ def _deeper_faults(path: Path) -> list[str]:
 
     with told():
         resolve(load_key_settings(path))
-    with told():
-        load_engines(path)
     if config.chat.persona:
         with told("chat.persona"):
             find(path.parent / "personas", config.chat.persona)

@@ -53,7 +53,7 @@ def own_load(load: Load, setup: Setup, flags: dict[str, Any]) -> Load:
 
     from ds4chat.engine.spawn import is_plain
 
-    options = setup.engine_options(flags | {"model": load.model_path or flags["model"], "engine": "local"})
+    options = setup.engine_options(flags | {"model": load.model_path or flags["model"]})
     memo = _memo(setup)
     own = options.load_command(load.extra_buffers and not is_plain(memo), str(memo.with_name("models.json")))
     kv = msgspec.structs.replace(load.kv, directory=own.kv.directory, budget_mb=own.kv.budget_mb)

@@ -12,13 +12,12 @@ from ds4chat import config as configuration
 from ds4chat import paths
 from ds4chat.config import Config
 from ds4chat.config_environment import given
-from ds4chat.engine.place import RemoteEngine
 from ds4chat.engine.protocol import PLAIN_KV_TYPES
 from ds4chat.errors import UsageError
 from ds4chat.paths import Paths
 from ds4chat.sessions.database import Database
 from ds4chat.sessions.manager import EngineOptions, SessionManager
-from ds4chat.tool_settings import tool_options
+from ds4chat.tool_settings import servers_of, tool_options
 
 FLAGS = {
     "model": {"ctx": "--ctx", "threads": "--threads", "gpu_layers": "--gpu-layers", "kv_type": "--kv-type"},
@@ -65,11 +64,15 @@ class Setup:
 
     paths: Paths
     config: Config
+    tree: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    """The values of config.toml, for the tables of which there may be several."""
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> Setup:
         """Read config.toml and put the command line's flags over it. Raises UsageError."""
-        config = configuration.load_config(paths.resolve().config_file)
+        file = paths.resolve().config_file
+        tree = configuration.read_tree(file)[1]
+        config = configuration.load_tree(tree, file)
         where = resolve_paths(flags["data_dir"], flags["kv_dir"], config)
         if flags["kv_options"] is not None:
             config = configuration.override(config, "kv", configuration.parse_kv_options(flags["kv_options"]))
@@ -78,17 +81,14 @@ class Setup:
             config = configuration.override(config, section, given)
         if flags["no_kv"]:
             config = configuration.override(config, "kv", {"enabled": ("--no-kv", False)})
-        return cls(where, config)
+        return cls(where, config, tree)
 
     def database(self) -> Database:
         """The session database. Raises DatabaseError."""
         return Database(self.paths.database)
 
     def engine_options(self, flags: Mapping[str, Any], session_id: str | None = None) -> EngineOptions:
-        """How the engine is started, with the model that is meant. Raises ModelError, DatabaseError."""
-        remote = self.remote(flags)
-        if remote is not None:
-            return self._options_elsewhere(remote, flags)
+        """How this machine's engine is started, with the model that is meant. Raises ModelError, DatabaseError."""
         session_model = ""
         if session_id is not None and flags["model"] is None:
             with self.database() as database:
@@ -119,17 +119,16 @@ class Setup:
             pinned=flags["model"] is not None or bool(given("model", "path")),
         )
 
-    def remote(self, flags: Mapping[str, Any]) -> RemoteEngine | None:
-        """The engine elsewhere that is meant, None for this machine's own. Raises UsageError."""
-        given = flags.get("engine") or os.environ.get("DS4CHAT_ENGINE") or None
-        # Read again, since it is seldom there: other settings do not wait for the code.
-        if given is None and "engine" not in configuration.read_tree(self.paths.config_file)[1]:
+    def options_elsewhere(self, flags: Mapping[str, Any]) -> EngineOptions | None:
+        """How the engine elsewhere that is meant is started, None for this machine's own. Raises UsageError."""
+        named = flags["engine"] or os.environ.get("DS4CHAT_ENGINE") or None
+        if named is None and "engine" not in self.tree:
             return None
-        from ds4chat.engine_settings import choose_engine, load_engines
+        from ds4chat.engine_settings import choose_engine, engines_of
 
-        return choose_engine(given, load_engines(self.paths.config_file), flags["model"])
-
-    def _options_elsewhere(self, remote: RemoteEngine, flags: Mapping[str, Any]) -> EngineOptions:
+        remote = choose_engine(named, engines_of(self.tree, self.paths.config_file), flags["model"])
+        if remote is None:
+            return None
         return EngineOptions(
             model_path=remote.path,
             n_ctx=flags["ctx"],
@@ -141,7 +140,8 @@ class Setup:
 
     def manager(self, flags: Mapping[str, Any], session_id: str | None) -> SessionManager:
         """The session manager with the model that is meant, not started. Raises ModelError, DatabaseError."""
-        options = self.engine_options(flags, session_id)
+        options = self.options_elsewhere(flags) or self.engine_options(flags, session_id)
+        servers = servers_of(self.tree, self.paths.config_file)
         system, params = self._beginning(flags)
         return SessionManager(
             self.paths.data_dir,
@@ -151,7 +151,7 @@ class Setup:
             system=system,
             params=params,
             save=not flags["no_save"],
-            tools=tool_options(self.config.tools, self.paths, on=flags["tools"]),
+            tools=tool_options(self.config.tools, servers, self.paths, on=flags["tools"]),
         )
 
     def _beginning(self, flags: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -130,6 +130,9 @@ KV_OPTION_NAMES = tuple(
 )
 """What `--kv-options` takes."""
 
+LISTS = ("engine", "mcp")
+"""Tables of which there may be several: `engine_settings` and `tool_settings` read them."""
+
 STARTER_SAMPLING = Sampling(temperature=0.2, top_p=0.9, repeat_penalty=1.1)
 """For the starter model, which is small: it wanders at higher temperatures and repeats itself without a
 penalty."""
@@ -141,14 +144,20 @@ def allowed_values() -> dict[str, str]:
     sections = [*(f"[{name}]" for name in Config.__struct_fields__), "[[engine]]", "[[mcp]]"]
     allowed = {"$": "the sections " + ", ".join(sections)}
     for section, struct in typing.get_type_hints(Config).items():
-        allowed[f"$.{section}"] = ", ".join(struct.__struct_fields__)
-        for key, hint in typing.get_type_hints(struct, include_extras=True).items():
-            metas = [m for m in _metas(hint) if isinstance(m, Meta) and m.description]
-            allowed[f"$.{section}.{key}"] = metas[0].description or ""
+        allowed |= described(struct, f"$.{section}")
     folder = "the path of a folder"
     builtin = allowed["$.tools.builtin"].replace("a list of", "one of")
     lists = {"$.model.folders[...]": folder, "$.tools.folders[...]": folder, "$.tools.builtin[...]": builtin}
     return allowed | lists
+
+
+def described(struct: type[msgspec.Struct], at: str) -> dict[str, str]:
+    """What may stand at a table's path: its keys; and at the path of each key, by its own description."""
+    found = {at: ", ".join(struct.__struct_fields__)}
+    for key, hint in typing.get_type_hints(struct, include_extras=True).items():
+        metas = [m for m in _metas(hint) if isinstance(m, Meta) and m.description]
+        found[f"{at}.{key}"] = metas[0].description or ""
+    return found
 
 
 def _metas(hint: Any) -> list[Any]:
@@ -182,20 +191,25 @@ def read_tree(path: Path) -> tuple[str, dict[str, Any]]:
 def load_config(path: Path) -> Config:
     """The settings of config.toml, defaults when there is no such file, and those of the environment over them. Raises
     UsageError naming the file and the key, or the variable, and what is allowed."""
+    return load_tree(read_tree(path)[1], path)
+
+
+def load_tree(tree: Mapping[str, Any], path: Path) -> Config:
+    """`load_config` with the file's values at hand."""
     from ds4chat.config_environment import with_environment
 
-    return with_environment(read_config(path))
+    return with_environment(_config_of(tree, path))
 
 
 def read_config(path: Path) -> Config:
     """The settings of config.toml alone. Raises UsageError."""
-    _, tree = read_tree(path)
-    # Read by `engine_settings`, when one is meant.
-    tree.pop("engine", None)
+    return _config_of(read_tree(path)[1], path)
+
+
+def _config_of(tree: Mapping[str, Any], path: Path) -> Config:
     servers_of(tree, path)
-    tree.pop("mcp", None)
     try:
-        config = msgspec.convert(tree, Config)
+        config = msgspec.convert({k: v for k, v in tree.items() if k not in LISTS}, Config)
     except msgspec.ValidationError as error:
         raise UsageError(
             f"The configuration {path} has a fault: {explain(error, allowed_values())}."

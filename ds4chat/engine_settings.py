@@ -5,9 +5,10 @@ Nothing here opens a connection, and no key is read: the child that talks to the
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from ds4chat.config import read_tree
+from ds4chat.config import described, read_tree
 from ds4chat.engine.place import SETTINGS_VARIABLE, RemoteEngine, adapter_command
 from ds4chat.errors import UsageError
 from ds4chat.validation import explain, short
@@ -57,46 +58,49 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     default: Annotated[bool, Meta(description="true or false")] = False
 
 
-ALLOWED = {
-    "$": ", ".join(EngineSettings.__struct_fields__),
-    "$.name": "a name of up to 40 letters, digits, dots and dashes",
-    "$.url": "the address of a server, http://... or https://...",
-    "$.ssh": "a host, as ssh takes it",
-    "$.command": "a list of words of a command",
-    "$.command[...]": "a word of a command",
-    "$.model": "the name of a model there",
-    "$.ctx": "a whole number of tokens from 64 up",
-    "$.key_env": "the name of an environment variable",
-    "$.keyring": 'a service and a user, as in "ds4chat/work"',
-    "$.default": "true or false",
-}
+@functools.cache
+def _allowed() -> dict[str, str]:
+    return described(EngineSettings, "$") | {"$.command[...]": "a word of a command"}
 
 
 def load_engines(path: Path) -> list[EngineSettings]:
-    """The engines of config.toml, none without a file. Raises UsageError naming file, engine and key."""
-    tables = read_tree(path)[1].get("engine", [])
+    """`engines_of` a file, none without one. Raises UsageError."""
+    return engines_of(read_tree(path)[1], path)
+
+
+def engines_of(tree: Mapping[str, Any], path: Path) -> list[EngineSettings]:
+    """The engines of the values of config.toml. Raises UsageError naming file, engine and key."""
+    engines, faults = _look_at(tree)
+    if faults:
+        raise UsageError(f"The configuration {path} has a fault: {faults[0]}.")
+    return engines
+
+
+def engine_faults(tree: Mapping[str, Any]) -> list[str]:
+    """All that is wrong with the engines, without full stops."""
+    return _look_at(tree)[1]
+
+
+def _look_at(tree: Mapping[str, Any]) -> tuple[list[EngineSettings], list[str]]:
+    """The engines that can be used, and what is wrong with the others."""
+    tables = tree.get("engine", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise UsageError(
-            f"The configuration {path} has a fault: engines are tables, each under its own [[engine]]: mend it there."
-        )
+        return [], ["engines are tables, each under its own [[engine]]: mend it there"]
     engines: list[EngineSettings] = []
+    faults: list[str] = []
     for number, table in enumerate(tables, 1):
         try:
             engine = msgspec.convert(table, EngineSettings)
-        except (msgspec.ValidationError, RecursionError) as error:
-            words = (
-                explain(error, ALLOWED)
-                if isinstance(error, msgspec.ValidationError)
-                else "is nested too deeply"
-            )
-            raise UsageError(
-                f"The configuration {path} has a fault in [[engine]] number {number}: {words}."
-            ) from None
-        fault = _fault(engine, engines)
-        if fault:
-            raise UsageError(f'The configuration {path} has a fault: the engine "{engine.name}" {fault}.')
-        engines.append(engine)
-    return engines
+        except msgspec.ValidationError as error:
+            faults.append(f"[[engine]] number {number}: {explain(error, _allowed())}")
+        except RecursionError:
+            faults.append(f"[[engine]] number {number} is nested too deeply")
+        else:
+            if fault := _fault(engine, engines):
+                faults.append(f'the engine "{engine.name}" {fault}')
+            else:
+                engines.append(engine)
+    return engines, faults
 
 
 def _fault(engine: EngineSettings, before: Sequence[EngineSettings]) -> str:
@@ -181,7 +185,7 @@ def _remote(settings: EngineSettings, model: str | None) -> RemoteEngine:
     if settings.ssh:
         # BatchMode: the terminal belongs to the screen, so ssh must not ask for a password.
         words = ("ssh", "-T", "-o", "BatchMode=yes", settings.ssh, "ds4chat", "engine")
-        return RemoteEngine(settings.name, words, model=model, over_ssh=True)
+        return RemoteEngine(settings.name, words, model=model, host=settings.ssh)
     if settings.command:
         return RemoteEngine(settings.name, settings.command, model=model)
     about: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,7 +57,7 @@ class _Servers(msgspec.Struct):
     mcp: Annotated[tuple[McpSettings, ...], Meta(max_length=MAX_SERVERS)] = ()
 
 
-def servers_of(tree: dict[str, Any], path: Path) -> tuple[McpSettings, ...]:
+def servers_of(tree: Mapping[str, Any], path: Path) -> tuple[McpSettings, ...]:
     """The servers of the values of config.toml. Raises UsageError naming the file, the key and what is allowed."""
     fault = server_fault(tree)
     if fault:
@@ -64,7 +65,7 @@ def servers_of(tree: dict[str, Any], path: Path) -> tuple[McpSettings, ...]:
     return msgspec.convert({"mcp": tree.get("mcp", [])}, _Servers).mcp
 
 
-def server_fault(tree: dict[str, Any]) -> str:
+def server_fault(tree: Mapping[str, Any]) -> str:
     """What is wrong with the servers, "" for nothing."""
     from ds4chat.validation import explain
 
@@ -81,11 +82,10 @@ def server_fault(tree: dict[str, Any]) -> str:
     )
 
 
-def tool_options(settings: ToolSettings, where: paths.Paths, *, on: bool = False) -> ToolOptions:
-    """What there is to call. `on`: switched on for new chats, whatever config.toml says. Raises UsageError."""
-    from ds4chat.config import read_tree
-
-    servers = servers_of(read_tree(where.config_file)[1], where.config_file)
+def tool_options(
+    settings: ToolSettings, servers: Iterable[McpSettings], where: paths.Paths, *, on: bool = False
+) -> ToolOptions:
+    """What there is to call. `on`: switched on for new chats, whatever config.toml says."""
     return ToolOptions(
         enabled=settings.enabled or on,
         builtin=tuple(settings.builtin),

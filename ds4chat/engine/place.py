@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 PREFIX = "engine:"
 """Of what stands where a model's path would, for an engine that runs elsewhere."""
@@ -13,8 +14,7 @@ SETTINGS_VARIABLE = "DS4CHAT_REMOTE"
 """Of an adapter's environment: what it talks to, as JSON."""
 
 
-@dataclass(frozen=True)
-class RemoteEngine:
+class RemoteEngine(msgspec.Struct, frozen=True):
     """An engine that is not the child with llama.cpp in it.
 
     Attributes:
@@ -22,14 +22,14 @@ class RemoteEngine:
         command: what is started; it speaks the engine's protocol on its standard input and output.
         environment: variables put over this program's own.
         model: asked of it by name or path, "" for its own choice.
-        over_ssh: its command is ssh's; for the words of an error.
+        host: that its command has ssh go to, "" for another command; for the words of an error.
     """
 
     name: str
     command: tuple[str, ...]
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = {}
     model: str = ""
-    over_ssh: bool = False
+    host: str = ""
 
     @property
     def path(self) -> Path:

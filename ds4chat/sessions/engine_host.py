@@ -349,12 +349,11 @@ class EngineHost:
     @staticmethod
     def _gone_elsewhere(remote: RemoteEngine, how: str, where: str, *, again: bool, loading: bool) -> str:
         """The sentence for an engine elsewhere whose command has ended."""
-        what = f"ssh {how}" if remote.over_ssh else f"its command {how}"
+        what = f"ssh {how}" if remote.host else f"its command {how}"
         if loading:
-            host = remote.command[-3] if remote.over_ssh else ""
             way_out = (
-                f"see that `ssh {host}` works without a password and that ds4chat is installed there"
-                if remote.over_ssh
+                f"see that `ssh {remote.host}` works without a password and that ds4chat is installed there"
+                if remote.host
                 else "see that its command works"
             )
             return f"The engine {remote.name} could not be started ({what}): {way_out}{where}."

@@ -118,7 +118,8 @@ class Replying:
             case Token():
                 reply.text += event.text
                 reply.tokens += event.tokens
-                turn.announced += len(event.tokens)
+                # Engines that tell no ids send a piece for about each token.
+                turn.announced += len(event.tokens) or 1
                 self._emit(ev.TextStreamed(session.id, reply.id, event.text))
                 if turn.announced % CONTEXT_EVERY_TOKENS == 0:
                     self._windows.used(session, turn.prompt_tokens + turn.announced, turn.n_ctx)

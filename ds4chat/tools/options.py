@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 BUILTIN = ("read_file", "time", "calculator")
 """Names of the tools that are built in."""
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(msgspec.Struct, frozen=True):
     """An MCP server that is spoken to over its standard input and output.
 
     Attributes:
@@ -21,11 +21,10 @@ class Server:
 
     name: str
     command: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True)
-class ToolOptions:
+class ToolOptions(msgspec.Struct, frozen=True):
     """What there is to call.
 
     Attributes:

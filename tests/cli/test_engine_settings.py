@@ -55,10 +55,10 @@ def test_engines_are_found_by_name_and_by_what_they_are(file: Path) -> None:
         "keyring": "",
     }
     attic = choose_engine(None, engines, "other.gguf")
-    assert attic is not None and (attic.name, attic.model, attic.over_ssh) == ("attic", "other.gguf", True)
+    assert attic is not None and (attic.name, attic.model, attic.host) == ("attic", "other.gguf", "me@attic")
     assert attic.command == ("ssh", "-T", "-o", "BatchMode=yes", "me@attic", "ds4chat", "engine")
     box = choose_engine("box", engines)
-    assert box is not None and box.command == ("box", "run", "ds4chat", "engine") and not box.over_ssh
+    assert box is not None and box.command == ("box", "run", "ds4chat", "engine") and not box.host
     assert choose_engine("local", engines) is None and choose_engine(None, []) is None
     there = choose_engine("ssh:you@there", engines)
     assert there is not None and there.command[4] == "you@there"
@@ -140,6 +140,29 @@ def test_engines_that_are_no_tables(file: Path, source: str) -> None:
     assert fault == (
         f"The configuration {file} has a fault: engines are tables, each under its own [[engine]]: mend it there."
     )
+
+
+def test_all_faults_are_told_at_once(file: Path) -> None:
+    file.write_text(
+        GOOD
+        + '[[engine]]\nname = "a b"\nssh = "x"\n[[engine]]\nname = "b"\nurl = "x"\n[sampling]\nheat = 1\n'
+    )
+    assert [("number 4" in f, '"b"' in f, "heat" in f) for f in faults(file)] == [
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    ]
+
+
+def test_what_needs_this_machines_engine_has_it_whatever_the_default_is(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    (tmp_path / "config.toml").write_text(
+        '[[engine]]\nname = "far"\nurl = "http://127.0.0.1:9"\ndefault = true\n'
+    )
+    done = program.run("bench", "-m", str(tmp_path / "none.gguf"))
+    assert done.returncode != 0 and "none.gguf given by --model is not there" in done.stderr
+    done = program.run("-p", "x")
+    assert "There is no connection to http://127.0.0.1:9" in done.stderr
 
 
 def test_the_file_is_whole_with_engines_in_it(file: Path) -> None:

@@ -242,7 +242,7 @@ FAULTS: list[tuple[str, Answer, str]] = [
     (
         "an error in the stream",
         Answer([piece("Half a"), b'data: {"error": {"message": "out of \\u001b[31mmemory"}}\n\n']),
-        "far sent an error: out of [31mmemory: send again.",
+        "far sent an error: out of memory: send again.",
     ),
     (
         "a page",

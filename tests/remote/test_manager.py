@@ -14,7 +14,7 @@ from ds4chat.engine.protocol import KvOptions, Sampling
 from ds4chat.engine_settings import choose_engine
 from ds4chat.sessions.database import Database
 from ds4chat.sessions.engine_host import EngineOptions
-from ds4chat.sessions.events import EngineNotice, TextStreamed
+from ds4chat.sessions.events import ContextUsed, EngineNotice, TextStreamed
 from ds4chat.sessions.manager import SessionManager
 from ds4chat.sessions.saving import SAVE_SECONDS
 from tests.checkpoints.kv_helpers import Talk, open_store
@@ -61,6 +61,21 @@ async def test_what_streams_is_saved_though_no_tokens_are_told(tmp_path: Path, s
         assert session.model == "little" and session.model_path == ""
     finally:
         go_on.set()
+        await kept.aclose()
+
+
+async def test_how_full_the_context_is_is_told_now_and_then(tmp_path: Path, server: Scripted) -> None:
+    server.replies = [says(*["word "] * 40)]
+    kept = manager(tmp_path, server)
+    room = ManagerRoom(kept)
+    try:
+        await kept.start_engine()
+        session = kept.new_session()
+        await room.ask(session.id, "Tell me.")
+        told = [event.tokens for event in room.of(ContextUsed)]
+        # At its start, behind 16 and 32 pieces, and at its end.
+        assert [tokens - told[0] for tokens in told] == [0, 16, 32, 40]
+    finally:
         await kept.aclose()
 
 

@@ -281,7 +281,7 @@ class Adapter:
                             self._first = time.monotonic()
                             self._started(command, reply, sum(counts))
                         if text:
-                            self._emit(Token(*key, _valid(text), []))
+                            self._emit(Token(*key, text, []))
                     if reply.done:
                         break
         except ServerError as error:
@@ -439,8 +439,3 @@ def _extra(command: Generate) -> dict[str, Any]:
         # The one name is llama.cpp's, the other vLLM's and SGLang's.
         extra |= {"repeat_penalty": sampling.repeat_penalty, "repetition_penalty": sampling.repeat_penalty}
     return extra
-
-
-def _valid(text: str) -> str:
-    """JSON may spell lone surrogates, which no line of the protocol can carry."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -122,18 +122,13 @@ class Server:
         self.kind: Kind = "other"
         self.model, self.n_ctx, self.slots = about.model, about.n_ctx or 0, 0
         self.sends_key_in_clear = bool(key) and base.scheme == "http" and not is_local(base.host)
-        try:
-            self._client = httpx.AsyncClient(
-                headers={"Authorization": f"Bearer {key}"} if key else {},
-                timeout=httpx.Timeout(ASK_SECONDS, connect=CONNECT_SECONDS),
-                # A key must not follow a redirect to who knows where; a local server needs no proxy.
-                follow_redirects=False,
-                trust_env=not is_local(base.host),
-            )
-        except (ValueError, UnicodeEncodeError):
-            raise ServerError(
-                f"The key of {about.name} has characters that no key has: set it anew."
-            ) from None
+        self._client = httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=httpx.Timeout(ASK_SECONDS, connect=CONNECT_SECONDS),
+            # A key must not follow a redirect to who knows where; a local server needs no proxy.
+            follow_redirects=False,
+            trust_env=not is_local(base.host),
+        )
 
     def without_key(self, text: str) -> str:
         """A text without the key in it, which servers may repeat."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from ds4chat.validation import short
+
 MAX_LINE = 4 * 2**20
 """Bytes of one line of a stream; a longer one is no reply."""
 
@@ -152,5 +154,4 @@ def error_words(data: object, most: int = 200) -> str:
         data = data.get("msg", "")
     if not isinstance(data, str):
         return ""
-    line = " ".join("".join(c if c.isprintable() else " " for c in data).split()).rstrip(".")
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return short(data, most).rstrip(".")

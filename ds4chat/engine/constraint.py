@@ -19,6 +19,7 @@ from ds4chat import gbnf
 from ds4chat.engine import llama
 from ds4chat.engine.llama import Context, Model, Sampler
 from ds4chat.engine.protocol import Sampling
+from ds4chat.engine.sandbox import timed
 
 lib = llama.LIB
 
@@ -43,13 +44,9 @@ class GrammarError(Exception):
 def _limited() -> Iterator[None]:
     """An end to the time that llama.cpp takes for a grammar. Raises GrammarError behind a call that took too long."""
     began = time.thread_time()
-    if HARD_SECONDS:
-        signal.setitimer(signal.ITIMER_PROF, HARD_SECONDS)
-    try:
+    # Another signal than the template's, so that the parent can tell which it was.
+    with timed(signal.ITIMER_PROF, HARD_SECONDS):
         yield
-    finally:
-        if HARD_SECONDS:
-            signal.setitimer(signal.ITIMER_PROF, 0)
     if time.thread_time() - began > SECONDS:
         raise GrammarError(
             "The grammar can read this answer in too many ways, so each token takes longer than the one before: write "

@@ -64,17 +64,25 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 @contextmanager
+def timed(timer: int, seconds: float) -> Iterator[None]:
+    """The process ends by the timer's signal when this takes longer, be it inside of one C call; 0: it never does."""
+    if seconds:
+        signal.setitimer(timer, seconds)
+    try:
+        yield
+    finally:
+        if seconds:
+            signal.setitimer(timer, 0)
+
+
+@contextmanager
 def _limited_process() -> Iterator[None]:
     """Limits that hold inside of one C call too: memory, where the system has such a limit, and `HARD_SECONDS`."""
-    with _ONE_AT_A_TIME:
+    with _ONE_AT_A_TIME, timed(signal.ITIMER_VIRTUAL, HARD_SECONDS):
         data = _limit_memory()
-        if HARD_SECONDS:
-            signal.setitimer(signal.ITIMER_VIRTUAL, HARD_SECONDS)
         try:
             yield
         finally:
-            if HARD_SECONDS:
-                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             if data is not None:
                 resource.setrlimit(resource.RLIMIT_DATA, data)
 

@@ -229,11 +229,17 @@ class ChatTemplate:
         return parts
 
 
-def _strings(value: Any) -> list[str]:
+def _strings(value: Any) -> Iterator[str]:
     """All strings in a JSON value, keys too."""
-    found: list[str] = []
-    _each_string(value, lambda text: found.append(text) or text)  # type: ignore[func-returns-value]
-    return found
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield str(key)
+            yield from _strings(item)
+    elif isinstance(value, Sequence):
+        for item in value:
+            yield from _strings(item)
 
 
 def _each_string(value: Any, change: Callable[[str], str]) -> Any:

@@ -371,18 +371,17 @@ class Conductor:
         assert loaded is not None
         turn.running = True
         self.preparing.make_way()
-        if (session.model, session.model_path) != (loaded.name, loaded.path):
+        # An engine elsewhere is one of the run: the chat keeps its model of this machine for another one.
+        path = session.model_path if is_elsewhere(loaded.path) else loaded.path
+        if (session.model, session.model_path) != (loaded.name, path):
             before = session.model_path
-            # An engine elsewhere is one of the run: the chat keeps its model of this machine for another one.
-            path = before if is_elsewhere(loaded.path) else loaded.path
             if before and path != before and not Path(before).is_file():
                 gone = (
                     f"The model {session.model_path} of this chat is gone: {loaded.name} answers from now on."
                 )
                 self._emit(ev.EngineNotice(gone, session.id, "warning"))
-            if (session.model, session.model_path) != (loaded.name, path):
-                session.model, session.model_path = loaded.name, path
-                self._shelf.write(session.id, self._shelf.db.set_model, session.id, loaded.name, path)
+            session.model, session.model_path = loaded.name, path
+            self._shelf.write(session.id, self._shelf.db.set_model, session.id, loaded.name, path)
         self._windows.keep(session)
         self.tooling.keep(session, loaded)
         if turn.kind == "reply":

@@ -126,8 +126,9 @@ class ChatApp(ThemedApp):
         """What ended the app, when it was not the user."""
         self._interrupted = float("-inf")
         self._begun = False
-        self._leaves = False
         self._told_to_quit = False
+        """By a signal."""
+        self._leaves = False
         """The user wanted to leave before the screen was there."""
         self._may_lose = False
         """The user knows that something is not saved, or cannot be asked."""

@@ -122,16 +122,14 @@ def engine_words(engine: EngineStatus) -> str:
     if engine.phase == "ready":
         name = engine.model or "ready"
         return f"{name} at {engine.place}" if engine.place else name
+    if engine.phase == "off":
+        return "engine off"
+    if engine.place:
+        return f"connecting to {engine.place}"
     name = engine.model or "model"
-    if engine.phase == "loading":
-        return (
-            f"connecting to {engine.place}"
-            if engine.place
-            else f"loading {name} {100 * engine.progress:.0f}%"
-        )
-    if engine.phase == "starting":
-        return f"connecting to {engine.place}" if engine.place else f"starting {name}"
-    return "engine off"
+    return (
+        f"starting {name}" if engine.phase == "starting" else f"loading {name} {100 * engine.progress:.0f}%"
+    )
 
 
 def context_words(tokens: int, n_ctx: int) -> str:
